@@ -74,6 +74,16 @@ void SayChoices(const ServeOptions& options, const ModelConfig& config) {
   }
 }
 
+// Warns where the model's context is shorter than the one that is asked for.
+void SayShorterContext(const FlagValues& flags, const ServeOptions& options,
+                       const ModelConfig& config) {
+  if (options.engine.context_tokens <= config.context_tokens) return;
+  const absl::Status shorter = flags.Error(
+      "context", absl::StrCat("at most the model's context of ", CountText(config.context_tokens),
+                              " tokens, which is used"));
+  options.log->Write(absl::StrCat("lowkey serve: warning: ", shorter.message()));
+}
+
 absl::StatusOr<LoadedModel> Load(const FlagValues& flags, ServeOptions& options,
                                  const OpenedModel& opened) {
   Say(options, absl::StrCat("loading ", opened.path()));
@@ -94,6 +104,7 @@ absl::StatusOr<LoadedModel> Load(const FlagValues& flags, ServeOptions& options,
   LK_ASSIGN_OR_RETURN(model.engine,
                       CreateEngine(std::move(weights), options.engine, std::move(progress)));
   LK_RETURN_IF_ERROR(CheckAttendable(options.defaults.attention, *model.engine));
+  SayShorterContext(flags, options, model.engine->config());
   if (options.engine.device != nullptr) SayChoices(options, model.engine->config());
   if (model.tokenizer->vocab_size() > model.engine->config().vocab_size) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "server/auth/credential_flags.h"
 #include "server/config/calibration_flags.h"
@@ -77,7 +78,9 @@ constexpr Flag kSelectionFlags[] = {
      "once in the background, and kept in ~/.cache/lowkey]"},
 };
 constexpr Flag kDefaultFlags[] = {
-    {"max-new-tokens", "N", "128", "tokens to generate"},
+    {"max-new-tokens", "N", "128",
+     "tokens to generate; unless it is given, chats and responses of OpenAI's API take what the "
+     "context leaves, and completions take 16 in any case"},
 };
 
 absl::StatusOr<ServeOptions::Metrics> ReadMetricsAddress(const FlagValues& flags) {
@@ -153,6 +156,11 @@ absl::StatusOr<std::optional<ToolFormat>> ReadToolFormat(const FlagValues& flags
   return flags.Error("tool-format", ListNames(kEnumNames<ToolFormat>, EnumNames::kLast, "auto"));
 }
 
+absl::StatusOr<SelectionProfile> ReadProfile(const std::string& path) {
+  LK_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxProfileBytes));
+  return ParseProfile(text, path);
+}
+
 // Returns a number that another build of the program has not.
 int64_t ProgramTime() {
   std::error_code error;
@@ -203,16 +211,16 @@ absl::StatusOr<ServeOptions> ReadServeOptions(const FlagValues& flags, LineLog& 
   options.defaults.selection = resolved.selection;
   options.measures_profile = !flags.IsGiven("profile");
   if (flags.IsGiven("profile") && flags.Text("profile") != "none") {
-    LK_ASSIGN_OR_RETURN(const std::string text,
-                        ReadTextFile(flags.Text("profile"), kMaxProfileBytes));
-    LK_ASSIGN_OR_RETURN(options.engine.profile, ParseProfile(text, flags.Text("profile")));
+    LK_ASSIGN_OR_RETURN(options.engine.profile,
+                        Prefixed("--profile", ReadProfile(flags.Text("profile"))));
   }
   LK_RETURN_IF_ERROR(
       flags.ReadInt("max-new-tokens", {1, 1 << 24}, options.defaults.max_new_tokens));
   LK_ASSIGN_OR_RETURN(options.defaults.draft, ReadDraft(flags, options.engine));
   LK_ASSIGN_OR_RETURN(options.network.openai.tool_format, ReadToolFormat(flags));
   if (flags.IsGiven("chat-template")) {
-    LK_ASSIGN_OR_RETURN(options.chat_templates, ReadChatTemplate(flags.Text("chat-template")));
+    LK_ASSIGN_OR_RETURN(options.chat_templates,
+                        Prefixed("--chat-template", ReadChatTemplate(flags.Text("chat-template"))));
   }
   // A port that is taken is reported before the long load, not after it.
   LK_RETURN_IF_ERROR(CheckCanListen(options.network.host, options.network.port));
@@ -220,21 +228,24 @@ absl::StatusOr<ServeOptions> ReadServeOptions(const FlagValues& flags, LineLog& 
 }
 
 std::vector<FlagGroup> ServeFlags() {
-  return {{"Network", kNetworkFlags},
-          {"Traces", kTraceFlags},
-          {"Credentials (read again when the files change)", CredentialFlags()},
-          {"HTTP APIs", kHttpFlags},
-          {"Model", ModelFlags()},
-          {"Conversations", kChatFlags},
-          {"Engine", EngineFlags()},
-          {"Capacity", ServingFlags()},
-          {"Calibration of the model", CalibrationFlags()},
-          {"Defaults for requests that leave attention unset", AttentionFlags()},
-          {"Choosing a mechanism (--attention auto)", kSelectionFlags},
-          {"Defaults for requests that leave sampling unset", SamplingFlags()},
-          {"Defaults for requests that leave their length unset", kDefaultFlags},
-          {"Default for requests that leave drafts unset", DraftFlags()},
-          {"General", GeneralFlags()}};
+  return {
+      {"Network", kNetworkFlags},
+      {"Traces", kTraceFlags},
+      {"Credentials (read again when the files change)", CredentialFlags()},
+      {"HTTP APIs", kHttpFlags},
+      {"Model", ModelFlags()},
+      {"Conversations", kChatFlags},
+      {"Engine", EngineFlags()},
+      {"Capacity", ServingFlags()},
+      {"Calibration of the model", CalibrationFlags()},
+      {"Defaults for requests that leave attention unset", AttentionFlags()},
+      {"Choosing a mechanism (--attention auto)", kSelectionFlags},
+      {"Defaults for requests that leave sampling unset (temperature in OpenAI's API: 1, unless "
+       "--temperature is given)",
+       SamplingFlags()},
+      {"Defaults for requests that leave their length unset", kDefaultFlags},
+      {"Default for requests that leave drafts unset", DraftFlags()},
+      {"General", GeneralFlags()}};
 }
 
 }  // namespace lowkey

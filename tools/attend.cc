@@ -1,6 +1,7 @@
 // lowkey attend: computes one mechanism over given tensors.
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
@@ -33,6 +34,18 @@ constexpr Flag kRunFlags[] = {
     {"dtype", "TYPE", "float32", "the cache: float32, bfloat16"},
     {"threads", "N", "1", "compute threads"},
 };
+
+// Returns the flags of attention but --prefix-storage, which needs the calibration of a model.
+absl::Span<const Flag> AttendedFlags() {
+  static const auto* const flags = [] {
+    auto* const list = new std::vector<Flag>();
+    for (const Flag& flag : NamedAttentionFlags()) {
+      if (flag.name != "prefix-storage") list->push_back(flag);
+    }
+    return list;
+  }();
+  return *flags;
+}
 
 absl::Status ReadRunOptions(const FlagValues& flags, AttendInputs& inputs) {
   LK_ASSIGN_OR_RETURN(const AttentionChoice attention, ReadAttention(flags));
@@ -123,7 +136,7 @@ Command AttendCommand() {
       "n, head_dim] and prints the bytes the cache held. Needs no model and no server.";
   command.spec.groups = {{"Files", kAttendFlags},
                          {"Projection", kProjectFlags},
-                         {"Attention", AttentionFlags()},
+                         {"Attention", AttendedFlags()},
                          {"Computation", kRunFlags},
                          {"General", GeneralFlags()}};
   command.spec.examples = {

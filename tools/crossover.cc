@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/report/page.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/device/device.h"
 #include "engine/kernels/kernels.h"
@@ -48,12 +49,18 @@ absl::StatusOr<std::vector<int64_t>> ReadLengths(const FlagValues& flags) {
   return lengths;
 }
 
+absl::StatusOr<AttentionOptions> ParseTried(const std::string& text) {
+  LK_ASSIGN_OR_RETURN(
+      const AttentionChoice choice,
+      ParseAttention(absl::StrSplit(text, ' ', absl::SkipWhitespace()), NamedAttentionFlags()));
+  return ResolveAttention(choice, {});
+}
+
 absl::StatusOr<std::vector<AttentionOptions>> ReadMechanisms(const FlagValues& flags) {
   std::vector<AttentionOptions> mechanisms;
-  for (const std::string& words : flags.Texts("try")) {
-    LK_ASSIGN_OR_RETURN(const AttentionChoice choice,
-                        ParseAttention(absl::StrSplit(words, ' ', absl::SkipEmpty())));
-    LK_ASSIGN_OR_RETURN(mechanisms.emplace_back(), ResolveAttention(choice, {}));
+  for (const std::string& text : flags.Texts("try")) {
+    LK_ASSIGN_OR_RETURN(mechanisms.emplace_back(),
+                        Prefixed(absl::StrCat("--try \"", text, "\""), ParseTried(text)));
   }
   if (!mechanisms.empty()) return mechanisms;
   for (Mechanism id : AllMechanisms()) {

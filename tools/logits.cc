@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/safetensors.h"
 #include "engine/runtime/inspect.h"
@@ -36,8 +37,9 @@ absl::Status RunLogits(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const auto weights, model.Weights());
   LK_RETURN_IF_ERROR(ReadCalibration(flags, model, *weights, options.engine));
   const int32_t vocab_size = weights->config.vocab_size;
-  LK_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
-                      ReadTokenFile(flags.Text("tokens-file"), vocab_size));
+  LK_ASSIGN_OR_RETURN(
+      const std::vector<int32_t> tokens,
+      Prefixed("--tokens-file", ReadTokenFile(flags.Text("tokens-file"), vocab_size)));
   LK_ASSIGN_OR_RETURN(const std::vector<float> logits, ComputeLogits(weights, tokens, options));
   const auto n_tokens = static_cast<int64_t>(tokens.size());
   const std::string output = flags.Text("output");
@@ -59,10 +61,12 @@ Command LogitsCommand() {
   command.spec.description =
       "Computes the logits after every token of a list and writes them as safetensors. Needs no "
       "tokenizer and no server: a way to compare the engine with any other implementation.";
-  command.spec.groups = {
-      {"Files", kLogitsFlags},         {"Model", ModelFlags()},
-      {"Engine", EngineFlags()},       {"Calibration of the model", CalibrationFlags()},
-      {"Attention", AttentionFlags()}, {"General", GeneralFlags()}};
+  command.spec.groups = {{"Files", kLogitsFlags},
+                         {"Model", ModelFlags()},
+                         {"Engine", EngineFlags()},
+                         {"Calibration of the model", CalibrationFlags()},
+                         {"Attention", NamedAttentionFlags()},
+                         {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey tokenize \"Once upon a time\" > ids.txt",
       "lowkey logits --tokens-file ids.txt --output logits.safetensors --dtype float32",

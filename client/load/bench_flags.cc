@@ -127,8 +127,9 @@ absl::StatusOr<MixShare> ParseMixShare(const FlagValues& flags, absl::string_vie
     return flags.Error("attention", "NAME=SHARE,... with shares over 0, such as standard=7,atp=3");
   }
   item.label = std::string(absl::StripAsciiWhitespace(text.substr(0, equals)));
-  LK_ASSIGN_OR_RETURN(item.attention,
-                      ParseAttention(absl::StrSplit(item.label, ' ', absl::SkipEmpty())));
+  LK_ASSIGN_OR_RETURN(
+      item.attention,
+      Prefixed("--attention", ParseAttention(absl::StrSplit(item.label, ' ', absl::SkipEmpty()))));
   if (!item.attention.mechanism.has_value()) {
     return flags.Error("attention", "the name of a mechanism before each share");
   }

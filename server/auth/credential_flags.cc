@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "server/auth/watched_files.h"
 
@@ -42,7 +43,8 @@ absl::StatusOr<Credentials> ReadCredentials(const FlagValues& flags, const Reloa
     LK_ASSIGN_OR_RETURN(credentials.tls, OpenTls(*paths, log));
   }
   if (flags.IsGiven("tokens")) {
-    LK_ASSIGN_OR_RETURN(credentials.tokens, OpenTokens(flags.Text("tokens"), log));
+    LK_ASSIGN_OR_RETURN(credentials.tokens,
+                        Prefixed("--tokens", OpenTokens(flags.Text("tokens"), log)));
   }
   for (const char* name : {"tls-key", "tokens"}) {
     const std::string path = flags.Text(name);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/calibration/principal_code_file.h"
 #include "server/config/terminal/terminal.h"
@@ -42,10 +43,9 @@ absl::Status ReadCalibration(const FlagValues& flags, const OpenedModel& model,
     std::fprintf(stderr, "warning: without calibration: %s\n", TerminalSafe(fault).c_str());
     return absl::OkStatus();
   }
-  if (absl::IsInvalidArgument(codes.status())) {
-    return absl::FailedPreconditionError(codes.status().message());
-  }
-  LK_RETURN_IF_ERROR(codes.status());
+  const absl::Status status = Prefixed("--calibration", codes.status());
+  if (absl::IsInvalidArgument(status)) return absl::FailedPreconditionError(status.message());
+  LK_RETURN_IF_ERROR(status);
   options.codes = *std::move(codes);
   return absl::OkStatus();
 }

@@ -14,8 +14,9 @@ namespace lowkey {
 absl::Span<const Flag> CalibrationFlags();
 
 // Sets options.codes to the calibration that --calibration names, or to the one that lies
-// beside the model, if there is one. Of the first, ReadPrincipalCodes's errors, but never
-// INVALID_ARGUMENT, which says that a flag is wrong: FAILED_PRECONDITION for a malformed file. The
+// beside the model, if there is one. Of the first, ReadPrincipalCodes's errors after the
+// flag's name, but never INVALID_ARGUMENT, which says that a flag is wrong: FAILED_PRECONDITION for
+// a malformed file. The
 // other, which nobody asked for, is left out with a warning on standard error.
 absl::Status ReadCalibration(const FlagValues& flags, const OpenedModel& model,
                              const Checkpoint& weights, EngineOptions& options);

@@ -12,6 +12,7 @@
 #include "server/config/help.h"
 #include "server/config/suggestions.h"
 #include "server/config/terminal/terminal.h"
+#include "server/config/variables.h"
 
 namespace lowkey {
 namespace {
@@ -54,7 +55,7 @@ int FailUnknownCommand(const std::vector<Command>& commands, const std::string& 
                                                       " (`lowkey --help` lists the commands)")));
 }
 
-std::vector<std::string_view> KnownFlags(const std::vector<Command>& commands) {
+std::vector<std::string_view> FlagNames(absl::Span<const Command> commands) {
   std::vector<std::string_view> names;
   for (const Command& command : commands) {
     for (const FlagGroup& group : command.spec.groups) {
@@ -62,6 +63,17 @@ std::vector<std::string_view> KnownFlags(const std::vector<Command>& commands) {
     }
   }
   return names;
+}
+
+// Says which variables of the environment look like flags but are none. Commands without flags read
+// no variables.
+void WarnOfVariables(const Command& command, const std::string& who,
+                     absl::Span<const std::string_view> known_flags, const FlagSources& sources) {
+  if (command.spec.groups.empty()) return;
+  for (const std::string& line :
+       UnknownVariables(sources.variables, FlagNames({&command, 1}), known_flags)) {
+    std::fprintf(stderr, "%s: warning: %s\n", who.c_str(), TerminalSafe(line).c_str());
+  }
 }
 
 // Runs the command. An exception (no memory left, above all) becomes its error.
@@ -95,8 +107,10 @@ int RunCommandLine(const std::vector<Command>& commands, const std::vector<std::
   const Command* command = FindCommand(commands, name);
   if (command == nullptr) return FailUnknownCommand(commands, name);
   const std::string who = absl::StrCat("lowkey ", name);
-  const absl::StatusOr<FlagValues> flags = ParseFlags(
-      command->spec, absl::MakeSpan(arguments).subspan(1), KnownFlags(commands), sources);
+  const std::vector<std::string_view> known_flags = FlagNames(commands);
+  const absl::StatusOr<FlagValues> flags =
+      ParseFlags(command->spec, absl::MakeSpan(arguments).subspan(1), known_flags, sources);
+  if (!flags.ok() || !flags->wants_help()) WarnOfVariables(*command, who, known_flags, sources);
   if (!flags.ok()) {
     const int code = Fail(who, flags.status());
     std::fprintf(stderr, "`%s --help` lists its flags.\n", who.c_str());

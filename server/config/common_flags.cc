@@ -59,6 +59,9 @@ constexpr Flag kDraftFlags[] = {
 constexpr Flag kMechanismFlag = {
     "attention", "NAME", "",
     "standard, atp (older tokens at low rank), taylorshift, one of the model's, auto [standard]"};
+constexpr Flag kNamedMechanismFlag = {
+    "attention", "NAME", "",
+    "standard, atp (older tokens at low rank), taylorshift, one of the model's [standard]"};
 constexpr Flag kSelectionFlags[] = {
     {"objective", "NAME", "", "auto: least latency, least memory, or balanced [balanced]"},
     {"allow", "NAME,...", "", "auto: the mechanisms to choose among [all that the model has]"},
@@ -101,10 +104,11 @@ std::string DefaultText(const AttentionOption& option) {
   return fraction < 1 && parts * fraction == 1 ? absl::StrCat("1/", parts) : text;
 }
 
-// The flags of every option of the table; owns their help texts.
+// A flag for the mechanism, then those of every option of the table, then others; owns their help
+// texts.
 struct AttentionFlagList {
-  AttentionFlagList() {
-    flags.push_back(kMechanismFlag);
+  AttentionFlagList(const Flag& mechanism, absl::Span<const Flag> others) {
+    flags.push_back(mechanism);
     for (const AttentionOption& option : AttentionOptionTable()) {
       const bool is_switch = option.kind == OptionKind::kSwitch;
       std::string& help = helps.emplace_back(MechanismName(option.owner));
@@ -121,7 +125,7 @@ struct AttentionFlagList {
       flags.push_back(
           {option.flag, value_name, "", help, is_switch ? FlagKind::kSwitch : FlagKind::kValue});
     }
-    flags.insert(flags.end(), std::begin(kSelectionFlags), std::end(kSelectionFlags));
+    flags.insert(flags.end(), others.begin(), others.end());
   }
 
   std::vector<Flag> flags;
@@ -158,7 +162,11 @@ absl::Status ReadPrefixFiles(const FlagValues& flags, EngineOptions& options) {
   options.prefix_files.max_bytes = max_bytes.value_or(0);
   if (options.prefix_files.max_bytes <= 0) return flags.Error("prefix-dir-bytes", "more than 0");
   options.prefix_files.folder = flags.Text("prefix-dir");
-  if (options.prefix_files.folder.empty()) return absl::OkStatus();
+  if (options.prefix_files.folder.empty()) {
+    return flags.IsGiven("prefix-dir-bytes")
+               ? flags.Error("prefix-dir-bytes", "none without --prefix-dir")
+               : absl::OkStatus();
+  }
   if (options.device != nullptr) {
     return flags.Error("prefix-dir", "none with --device: files are for the CPU's cache alone");
   }
@@ -172,7 +180,11 @@ absl::Span<const Flag> ModelFlags() { return kModelFlags; }
 absl::Span<const Flag> EngineFlags() { return kEngineFlags; }
 absl::Span<const Flag> ServingFlags() { return kServingFlags; }
 absl::Span<const Flag> AttentionFlags() {
-  static const auto* const list = new AttentionFlagList();
+  static const auto* const list = new AttentionFlagList(kMechanismFlag, kSelectionFlags);
+  return list->flags;
+}
+absl::Span<const Flag> NamedAttentionFlags() {
+  static const auto* const list = new AttentionFlagList(kNamedMechanismFlag, {});
   return list->flags;
 }
 absl::Span<const Flag> SamplingFlags() { return kSamplingFlags; }
@@ -253,11 +265,11 @@ absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags) {
   return attention;
 }
 
-absl::StatusOr<AttentionChoice> ParseAttention(const std::vector<std::string>& words) {
+absl::StatusOr<AttentionChoice> ParseAttention(const std::vector<std::string>& words,
+                                               absl::Span<const Flag> known) {
   CommandSpec spec;
-  spec.name = "attention";
   spec.positional = "NAME";
-  spec.groups = {{"Attention", AttentionFlags()}};
+  spec.groups = {{"Attention", known}};
   FlagSources none;
   none.environment = [](const std::string&) { return std::nullopt; };
   LK_ASSIGN_OR_RETURN(const FlagValues flags, ParseFlags(spec, words, {}, none));

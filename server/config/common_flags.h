@@ -13,10 +13,12 @@ namespace lowkey {
 
 // Flags that several commands share, so that they mean the same everywhere.
 
-absl::Span<const Flag> ModelFlags();       // --model --offline
-absl::Span<const Flag> EngineFlags();      // --dtype --threads
-absl::Span<const Flag> ServingFlags();     // --cache-bytes --max-batch-tokens ... --context
-absl::Span<const Flag> AttentionFlags();   // --attention --rank ...
+absl::Span<const Flag> ModelFlags();      // --model --offline
+absl::Span<const Flag> EngineFlags();     // --dtype --threads
+absl::Span<const Flag> ServingFlags();    // --cache-bytes --max-batch-tokens ... --context
+absl::Span<const Flag> AttentionFlags();  // --attention --rank ... and the rules of auto
+// The same without auto and its rules, for commands that compute with a mechanism that is named.
+absl::Span<const Flag> NamedAttentionFlags();
 absl::Span<const Flag> SamplingFlags();    // --temperature ...
 absl::Span<const Flag> DraftFlags();       // --draft
 absl::Span<const Flag> GenerationFlags();  // --max-new-tokens --n --stop ...
@@ -29,7 +31,9 @@ absl::StatusOr<EngineOptions> ReadServingOptions(const FlagValues& flags);  // a
 absl::StatusOr<SamplingChoice> ReadSampling(const FlagValues& flags);
 absl::StatusOr<AttentionChoice> ReadAttention(const FlagValues& flags);
 // Reads the same from words, the mechanism first: "atp", "--rank", "16". No words choose nothing.
-absl::StatusOr<AttentionChoice> ParseAttention(const std::vector<std::string>& words);
+// The flags are AttentionFlags() or NamedAttentionFlags().
+absl::StatusOr<AttentionChoice> ParseAttention(const std::vector<std::string>& words,
+                                               absl::Span<const Flag> known = AttentionFlags());
 // Reads a request without its model, input and deadline.
 absl::StatusOr<GenerationRequest> ReadGeneration(const FlagValues& flags);
 

@@ -1,5 +1,7 @@
 #include "server/config/flags.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
@@ -34,6 +36,11 @@ FlagSources FlagSources::Process() {
     return std::string(value);
   };
   sources.read_file = [](const std::string& path) { return ReadTextFile(path, kMaxConfigBytes); };
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const size_t equals = text.find('=');
+    if (equals + 1 < text.size()) sources.variables.emplace_back(text.substr(0, equals));
+  }
   return sources;
 }
 
@@ -71,6 +78,11 @@ class FlagParser {
   }
 
  private:
+  // Words that are a part of a command line belong to no command of their own.
+  std::string OfCommand() const {
+    return spec_.name.empty() ? "" : absl::StrCat(" of `lowkey ", std::string(spec_.name), "`");
+  }
+
   absl::Status ReadArguments(absl::Span<const std::string> arguments) {
     for (size_t i = 0; i < arguments.size(); ++i) {
       const std::string& argument = arguments[i];
@@ -93,9 +105,9 @@ class FlagParser {
     const std::pair<std::string, std::optional<std::string>> parts = Split(arguments[i]);
     const auto it = flags_.find(parts.first);
     if (it == flags_.end()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "unknown flag ", arguments[i].substr(0, arguments[i].find('=')), " of `lowkey ",
-          std::string(spec_.name), "`", DidYouMean(NearestFlag(parts.first, names_), "--")));
+      return absl::InvalidArgumentError(
+          absl::StrCat("unknown flag ", arguments[i].substr(0, arguments[i].find('=')), OfCommand(),
+                       DidYouMean(NearestFlag(parts.first, names_), "--")));
     }
     const std::string origin = absl::StrCat("--", parts.first);
     if (parts.second.has_value()) return Add(*it->second, *parts.second, origin);

@@ -38,7 +38,7 @@ struct FlagGroup {
 };
 
 struct CommandSpec {
-  std::string_view name;         // "generate"
+  std::string_view name;         // "generate"; empty: words within a flag's value
   std::string_view summary;      // one line, for the list of commands
   std::string_view positional;   // "[TEXT]"; empty: the command takes none
   std::string_view description;  // a paragraph
@@ -50,6 +50,7 @@ struct CommandSpec {
 struct FlagSources {
   std::function<std::optional<std::string>(const std::string&)> environment;
   std::function<absl::StatusOr<std::string>(const std::string&)> read_file;
+  std::vector<std::string> variables = {};  // names of all that `environment` has
 
   // Returns this process's environment and files; a config file is at most 1 MiB.
   static FlagSources Process();

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/prefixed.h"
@@ -24,6 +25,21 @@ template <typename T>
 absl::StatusOr<T> OfFiles(absl::StatusOr<T> read) {
   if (!absl::IsInvalidArgument(read.status())) return read;
   return absl::FailedPreconditionError(read.status().message());
+}
+
+// Returns NOT_FOUND for a directory without any file of a model.
+absl::Status CheckHoldsModel(const ModelFiles& files) {
+  if (files.gguf != nullptr) return absl::OkStatus();
+  const std::filesystem::path directory = files.directory;
+  std::error_code error;
+  // A tokenizer alone is enough for `lowkey tokenize`.
+  for (const char* name : {"config.json", "tokenizer.json", "tokenizer.model"}) {
+    if (std::filesystem::exists(directory / name, error)) return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrCat(
+      files.path,
+      ": no config.json and no .gguf file in it, expected a directory with config.json "
+      "and *.safetensors, or a .gguf file"));
 }
 
 std::string NameOf(const std::string& directory) {
@@ -62,6 +78,7 @@ absl::StatusOr<OpenedModel> OpenedModel::Open(const FlagValues& flags) {
     LK_ASSIGN_OR_RETURN(path, Fetched(*reference, flags));
   }
   LK_ASSIGN_OR_RETURN(ModelFiles files, Prefixed("--model", OfFiles(OpenModelFiles(path))));
+  LK_RETURN_IF_ERROR(Prefixed("--model", CheckHoldsModel(files)));
   return OpenedModel(std::move(files));
 }
 

@@ -19,7 +19,7 @@ class OpenedModel {
  public:
   // A model that is named hf:OWNER/NAME is fetched first, as server/hub/fetch_model.h says. Its
   // progress goes to standard error, a stop signal ends it, and the environment has its settings.
-  // NOT_FOUND when there is no such path; INVALID_ARGUMENT when --model is empty or no reference;
+  // NOT_FOUND when there is no such path, or no model in it; INVALID_ARGUMENT when --model is empty or no reference;
   // FetchModel's errors.
   static absl::StatusOr<OpenedModel> Open(const FlagValues& flags);
   // Returns what clients call the model that Open opens: the last part of its path, or the

@@ -148,8 +148,9 @@ TEST_F(ConnectionFlagsTest, ServersBadFilesAreNamed) {
       {{"--tls-client-ca", "@ca"}, "--tls-cert: not given"},
       {{"--tls-cert", "@cert", "--tls-key", "@absent"}, "absent: cannot be read"},
       {{"--tls-cert", "@ca", "--tls-key", "@key"}, "is not the key of"},
-      {{"--tokens", "@cert"}, "not JSON"},
-      {{"--tokens", "@absent"}, "absent: cannot be read"}};
+      {{"--tokens", "@cert"}, "cert: not JSON"},
+      {{"--tokens", "@absent"}, "absent: cannot be read"},
+      {{"--tokens", "@absent"}, "--tokens: "}};
   for (const auto& [arguments, part] : cases) {
     EXPECT_THAT(std::string(Server(arguments).status().message()), HasSubstr(part));
   }

@@ -105,6 +105,20 @@ TEST_F(BinaryTest, ServesWithoutThreadsOfTheGrpcLibrary) {
   EXPECT_GE(n_threads, 3) << "the engine, the network and the main one";
 }
 
+TEST_F(BinaryTest, SaysThatTheModelsContextIsShorterThanTheOneAskedFor) {
+  const auto errors_with = [this](const std::string& context) {
+    Serve({"--context", context});
+    server_->Signal(SIGTERM);
+    EXPECT_EQ(server_->Wait(), 0);
+    return server_->errors();
+  };
+  EXPECT_THAT(errors_with("1000000"),
+              AllOf(HasSubstr("lowkey serve: warning: --context: \"1000000\", expected at most the "
+                              "model's context of "),
+                    HasSubstr(" tokens, which is used\n")));
+  EXPECT_THAT(errors_with("16"), Not(HasSubstr("warning")));
+}
+
 TEST_F(BinaryTest, SigintStopsAnIdleServerToo) {
   Serve();
   server_->Signal(SIGINT);

@@ -136,7 +136,8 @@ TEST_F(CalibrateTest, AFileThatDoesNotFitTheModelIsLeftOutUnlessItIsNamed) {
   EXPECT_FALSE(nlohmann::json::parse(Run({"inspect"})).contains("calibration"));
   EXPECT_THAT(errors_, HasSubstr("warning: without calibration: principal.safetensors: "));
   Run({"inspect", "--calibration", path}, 1);
-  EXPECT_THAT(errors_, HasSubstr("principal.safetensors: "));
+  EXPECT_THAT(errors_, AllOf(HasSubstr("lowkey inspect: --calibration: "),
+                             HasSubstr("principal.safetensors: ")));
   Run({"serve", "--port", "0", "--prefix-storage", "calibrated"}, 1);
   EXPECT_THAT(errors_, AllOf(HasSubstr("warning"), HasSubstr("lowkey calibrate")));
 }

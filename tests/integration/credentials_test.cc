@@ -156,7 +156,10 @@ TEST_F(CredentialsTest, CachedPrefixesStayWithTheirTenant) {
 TEST_F(CredentialsTest, BadFilesEndTheServerBeforeItLoads) {
   WriteFileOrDie(File("bad"), "{");
   const std::pair<std::vector<std::string>, const char*> cases[] = {
-      {{"--tokens", File("bad")}, "not JSON"},
+      {{"--tokens", File("bad")}, "lowkey serve: --tokens: "},
+      {{"--tokens", File("bad")}, "bad: not JSON"},
+      {{"--profile", File("bad")}, "lowkey serve: --profile: "},
+      {{"--profile", File("bad")}, "bad: not JSON"},
       {{"--tokens", File("absent")}, "absent: cannot be read"},
       {{"--tls-cert", File("server.pem"), "--tls-key", File("client.key")}, "is not the key of"},
       {{"--tls-cert", File("server.pem")}, "--tls-key"},

@@ -7,11 +7,15 @@
 #include <set>
 #include <stdexcept>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "server/config/help.h"
 
 namespace lowkey {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(CommandsTest, EveryCommandHasHelpExamplesAndDistinctFlags) {
   for (const Command& command : AllCommands()) {
@@ -46,6 +50,21 @@ TEST(CommandsTest, HelpFitsTheTerminal) {
   }
 }
 
+TEST(CommandsTest, CommandsThatComputeANamedMechanismRefuseTheRulesOfAuto) {
+  const FlagSources sources{[](const std::string&) { return std::nullopt; }, {}};
+  const auto errors = [&](const std::vector<std::string>& arguments) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(RunCommandLine(AllCommands(), arguments, sources), 2);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  for (const char* command : {"eval", "logits", "attend"}) {
+    for (const char* flag : {"--objective", "--allow", "--approximate", "--max-perplexity-ratio"}) {
+      EXPECT_THAT(errors({command, flag, "1"}), HasSubstr(absl::StrCat("unknown flag ", flag)));
+    }
+  }
+  EXPECT_THAT(errors({"attend", "--prefix-storage", "exact"}), HasSubstr("unknown flag"));
+}
+
 TEST(CommandsTest, ExceptionsAreErrorsOfTheCommand) {
   const FlagSources sources{[](const std::string&) { return std::nullopt; }, {}};
   const Command::Run runs[] = {
@@ -60,6 +79,22 @@ TEST(CommandsTest, EmptyPathIsAUsageError) {
   const FlagSources sources{[](const std::string&) { return std::nullopt; }, {}};
   EXPECT_EQ(RunCommandLine(AllCommands(), {"serve", "--model", ""}, sources), 2);
   EXPECT_EQ(RunCommandLine(AllCommands(), {"inspect", "--model="}, sources), 2);
+}
+
+TEST(CommandsTest, MisspeltVariablesAreWarnedOf) {
+  FlagSources sources;
+  sources.environment = [](const std::string&) { return std::nullopt; };
+  sources.variables = {"LOWKEY_CACHE_BYTE", "LOWKEY_MODEL"};
+  const auto warnings = [&](const std::vector<std::string>& arguments) {
+    ::testing::internal::CaptureStderr();
+    RunCommandLine(AllCommands(), arguments, sources);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(warnings({"serve", "--port", "abc"}),
+              StartsWith("lowkey serve: warning: LOWKEY_CACHE_BYTE: ignored, as no flag is called "
+                         "so; did you mean LOWKEY_CACHE_BYTES?\nlowkey serve: --port"));
+  EXPECT_EQ(warnings({"serve", "--help"}), "");
+  EXPECT_EQ(warnings({"man"}), "");
 }
 
 TEST(CommandsTest, UnknownCommandAndFlagAreUsageErrors) {

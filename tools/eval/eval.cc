@@ -423,10 +423,12 @@ Command EvalCommand() {
       "row of the table: `cache` is what a window takes at most, `share` that of standard's. atp "
       "compresses the text itself here unless --prefill exact or --as-generated is said. No server "
       "is needed.";
-  command.spec.groups = {
-      {"Evaluation", kEvalFlags},      {"Model", ModelFlags()},
-      {"Engine", EngineFlags()},       {"Calibration of the model", CalibrationFlags()},
-      {"Attention", AttentionFlags()}, {"General", GeneralFlags()}};
+  command.spec.groups = {{"Evaluation", kEvalFlags},
+                         {"Model", ModelFlags()},
+                         {"Engine", EngineFlags()},
+                         {"Calibration of the model", CalibrationFlags()},
+                         {"Attention", NamedAttentionFlags()},
+                         {"General", GeneralFlags()}};
   command.spec.examples = {
       "lowkey eval perplexity book.txt",
       "lowkey eval perplexity book.txt --context 1024,2048 --try standard --try \"atp --rank 1/4\"",

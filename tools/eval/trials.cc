@@ -1,6 +1,8 @@
 #include "tools/eval/trials.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
 #include "server/config/common_flags.h"
@@ -15,6 +17,13 @@ absl::StatusOr<Trial> MakeTrial(AttentionChoice choice, bool as_generated) {
   return Trial{AttentionLabel(attention), attention};
 }
 
+absl::StatusOr<Trial> ParseTrial(const std::string& text, bool as_generated) {
+  LK_ASSIGN_OR_RETURN(
+      const AttentionChoice choice,
+      ParseAttention(absl::StrSplit(text, ' ', absl::SkipWhitespace()), NamedAttentionFlags()));
+  return MakeTrial(choice, as_generated);
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<Trial>> ReadTrials(const FlagValues& flags) {
@@ -24,9 +33,8 @@ absl::StatusOr<std::vector<Trial>> ReadTrials(const FlagValues& flags) {
     return flags.Error("attention", "--try alone, which names what is measured");
   }
   for (const std::string& text : flags.Texts("try")) {
-    const std::vector<std::string> words = absl::StrSplit(text, ' ', absl::SkipWhitespace());
-    LK_ASSIGN_OR_RETURN(const AttentionChoice choice, ParseAttention(words));
-    LK_ASSIGN_OR_RETURN(trials.emplace_back(), MakeTrial(choice, as_generated));
+    LK_ASSIGN_OR_RETURN(trials.emplace_back(), Prefixed(absl::StrCat("--try \"", text, "\""),
+                                                        ParseTrial(text, as_generated)));
   }
   if (trials.empty()) {
     LK_ASSIGN_OR_RETURN(const AttentionChoice choice, ReadAttention(flags));

@@ -18,7 +18,8 @@ struct Trial {
 
 // Returns what --try asks for, in order; without it, what the attention flags say. Unless told
 // otherwise, or --as-generated, atp compresses the text itself: with exact prefill no token of it
-// would be read from principal keys. INVALID_ARGUMENT names the option.
+// would be read from principal keys. INVALID_ARGUMENT names --try and its
+// text, or the option.
 absl::StatusOr<std::vector<Trial>> ReadTrials(const FlagValues& flags);
 
 }  // namespace lowkey

@@ -160,6 +160,7 @@ TEST(BenchFlagsTest, BadFlagsAreNamedWithWhatWasExpected) {
       {{"--attention", "magic=1"}, "magic"},
       {{"--attention", "magic"}, "magic"},
       {{"--attention", "standard --rank 4=1"}, "rank"},
+      {{"--attention", "atp --rnk 4=1"}, "--attention: unknown flag --rnk; did you mean --rank?"},
       {{"--attention", "standard=1,atp=1", "--rank", "4"}, "--rank: \"4\", expected it beside"}};
   for (const auto& [arguments, message] : cases) {
     const absl::Status status = ReadBenchPlan(Parse(arguments)).status();

@@ -6,9 +6,12 @@
 namespace lowkey {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::Pair;
+using ::testing::StartsWith;
 
 FlagValues Parse(const std::vector<std::string>& arguments) {
   CommandSpec spec;
@@ -88,12 +91,22 @@ TEST(CommonFlagsTest, BadAttentionInWordsIsNamed) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"atp", "standard"}, "more than one"},
       {{"atp", "--block", "x"}, "--block: \"x\", expected an integer in 64..4096"},
-      {{"atp", "--seed", "4"}, "seed"}};
+      {{"atp", "--rnk", "4"}, "unknown flag --rnk; did you mean --rank?"}};
   for (const auto& [words, part] : cases) {
     const auto choice = ParseAttention(words);
     EXPECT_EQ(choice.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(choice.status().message()), HasSubstr(part));
   }
+}
+
+TEST(CommonFlagsTest, NamedAttentionHasNoAutoAndNoneOfItsRules) {
+  for (const Flag& flag : NamedAttentionFlags()) {
+    EXPECT_THAT(std::string(flag.help), Not(AnyOf(StartsWith("auto: "), HasSubstr(", auto ["))))
+        << flag.name;
+  }
+  EXPECT_TRUE(ParseAttention({"auto", "--objective", "memory"}).ok());
+  EXPECT_EQ(ParseAttention({"atp", "--objective", "memory"}, NamedAttentionFlags()).status(),
+            absl::InvalidArgumentError("unknown flag --objective"));
 }
 
 TEST(CommonFlagsTest, EveryAttentionOptionIsAFlagWhoseHelpSaysTheOwnerAndTheDefault) {
@@ -117,6 +130,10 @@ TEST(CommonFlagsTest, BadEngineOptionsAreNamed) {
   EXPECT_FALSE(ReadServingOptions(Parse({"--max-batch-tokens", "-1"})).ok());
   EXPECT_EQ(ReadServingOptions(Parse({"--max-batch-tokens", "0"}))->max_batch_tokens, 512);
   EXPECT_FALSE(ReadServingOptions(Parse({"--step-ms", "0"})).ok());
+  EXPECT_EQ(
+      ReadServingOptions(Parse({"--prefix-dir-bytes", "2G"})).status(),
+      absl::InvalidArgumentError("--prefix-dir-bytes: \"2G\", expected none without --prefix-dir"));
+  EXPECT_TRUE(ReadServingOptions(Parse({"--prefix-dir-bytes", "2G", "--prefix-dir", "d"})).ok());
 }
 
 TEST(CommonFlagsTest, GenerationTakesWhatIsGivenAndLeavesTheRest) {

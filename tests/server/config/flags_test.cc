@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
 
 #include "server/config/help.h"
@@ -10,6 +11,7 @@
 namespace lowkey {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -203,6 +205,16 @@ TEST(FlagSourcesTest, ReadsFilesAndRefusesHugeOnes) {
   EXPECT_EQ(sources.read_file("/nonexistent/file").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(sources.read_file("/dev/zero").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(sources.environment("LOWKEY_NO_SUCH_FLAG").has_value());
+}
+
+TEST(FlagSourcesTest, NamesTheVariablesThatHaveAValue) {
+  setenv("LOWKEY_FLAGS_TEST", "1", 1);
+  setenv("LOWKEY_FLAGS_TEST_EMPTY", "", 1);
+  const std::vector<std::string> names = FlagSources::Process().variables;
+  unsetenv("LOWKEY_FLAGS_TEST");
+  unsetenv("LOWKEY_FLAGS_TEST_EMPTY");
+  EXPECT_THAT(names, Contains("LOWKEY_FLAGS_TEST"));
+  EXPECT_THAT(names, Not(Contains("LOWKEY_FLAGS_TEST_EMPTY")));
 }
 
 }  // namespace
