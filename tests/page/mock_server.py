@@ -10,6 +10,7 @@ a prompt contains decides how a generation goes:
   break     the stream ends without its end
   garble    an event is no JSON
   slow      50 ms a token, and no end before 2,000 tokens
+  think     a chat's first 3 tokens are thoughts; the first 40 of a slow one
 """
 
 import base64
@@ -346,6 +347,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         n_prompt = len(prompt.split())
         n_new = 2000 if "slow" in prompt else body.get("max_tokens", 16)
         pieces = HOSTILE if "hostile" in prompt else [WORDS[i % len(WORDS)] for i in range(n_new)]
+        n_thoughts = 0 if "think" not in prompt else 40 if "slow" in prompt else 3
         self.wfile.write(b"d\r\n: silence...\n\r\n")
         began = time.monotonic()
         for i, piece in enumerate(pieces):
@@ -353,7 +355,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             text = piece if "hostile" in prompt else " " + piece
             is_last = i + 1 == len(pieces)
             choice = {"index": 0, "finish_reason": "length" if is_last else None}
-            choice |= {"delta": {"content": text}} if "messages" in body else {"text": text}
+            if "messages" not in body:
+                choice["text"] = text
+            elif i < n_thoughts:
+                choice["delta"] = {"reasoning_content": text, "content": ""}
+            else:
+                choice["delta"] = {"content": text}
             if "error" in prompt and i == 3:
                 return self.send_last(
                     {"error": {"message": "logits: <i>NaN</i>", "type": "server_error"}}

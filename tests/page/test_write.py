@@ -253,6 +253,40 @@ class ChatTest(PageCase):
         self.assertIsNone(page.evaluate("window.broken ?? null"))
         self.assertIn(HOSTILE[1], page.inner_text("#turns"))
 
+    def test_thoughts_stand_folded_before_the_answer_and_are_not_sent_back(self):
+        page = self.open()
+        page.fill("#sampling-max_tokens", "6")
+        self.say(page, "think")
+        thoughts = page.locator("#turns .thoughts")
+        self.assertIsNone(thoughts.get_attribute("open"))
+        self.assertEqual(page.text_content("#turns .thought"), " Once there was")
+        self.assertEqual(page.text_content("#turns .thoughts + .text"), " a small robot")
+        thoughts.locator("summary").click()
+        self.assertTrue(page.is_visible("#turns .thought"))
+        self.check_access(page, "thoughts")
+        save(page, "thoughts")
+        self.say(page, "and then?")
+        self.assertEqual(
+            self.mock.bodies[1]["messages"][1], {"role": "assistant", "content": " a small robot"}
+        )
+        self.assertEqual(page.locator("#turns .thoughts:visible").count(), 1)
+
+    def test_thoughts_are_seen_while_they_come(self):
+        page = self.open()
+        page.fill("#message", "slow think")
+        page.press("#message", "Enter")
+        self.until(page, "document.querySelector('#turns .thought')?.innerText.length > 10")
+        self.assertTrue(page.is_visible("#turns .thought"))
+        self.assertEqual(page.text_content("#turns .thoughts + .text"), "")
+        page.click("#stop-chat")
+        self.wait_for_end(page, "#stop-chat")
+
+    def test_hostile_thoughts_are_text(self):
+        page = self.open()
+        self.say(page, "hostile think")
+        self.assertIsNone(page.evaluate("window.broken ?? null"))
+        self.assertEqual(page.text_content("#turns .thought"), "".join(HOSTILE[:3]))
+
     def test_texts_can_be_continued_too(self):
         page = self.open()
         page.select_option("#mode", "text")
