@@ -115,9 +115,10 @@ std::string Answer::WriteFinal(size_t prompt, const v1::FinalEvent& final) {
 void Answer::AppendChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
                          const v1::FinalEvent* final, std::string& out) {
   n_streamed_ += delta.tokens_size();
+  const size_t n_bytes = out.size();
   out += chunk_head_;
   JsonWriter choice(out);
-  WriteChunk(index, delta, finish, choice);
+  if (!WriteChunk(index, delta, finish, choice)) return out.resize(n_bytes);
   out += ']';
   if (form_.includes_continuous_usage) {
     out += ",\"usage\":";

@@ -52,7 +52,9 @@ class Answer : public AnswerWriter {
   const AnswerForm& form() const { return form_; }
 
   // Writes the choice object of a chunk; `finish` is null unless it is the choice's last chunk.
-  virtual void WriteChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
+  // Returns whether the chunk is sent: one between the first and the last that has neither text nor
+  // log-probabilities would say nothing.
+  virtual bool WriteChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
                           JsonWriter& writer) = 0;
   // Writes the choice object of a whole answer.
   virtual void WriteChoice(size_t index, const v1::ChoiceDelta& choice,
@@ -70,6 +72,7 @@ class Answer : public AnswerWriter {
   };
 
   size_t IndexOf(size_t prompt, int32_t choice) const;
+  // Appends nothing where WriteChunk says so.
   void AppendChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
                    const v1::FinalEvent* final, std::string& out);
   std::string WriteFinal(size_t prompt, const v1::FinalEvent& final);

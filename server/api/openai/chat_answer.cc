@@ -132,18 +132,21 @@ void ChatAnswer::WriteRest(size_t index, const v1::ChoiceDelta& delta, const Fin
   }
 }
 
-void ChatAnswer::WriteChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
+bool ChatAnswer::WriteChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
                             JsonWriter& writer) {
   const Parsed parsed = Parse(index, delta.text(), finish);
+  const bool is_first = !std::exchange(choices_[index].is_begun, true);
   writer.BeginObject().Key("index").Unsigned(index).Key("delta").BeginObject();
-  if (!choices_[index].is_begun) writer.Key("role").Text("assistant");
-  choices_[index].is_begun = true;
+  if (is_first) writer.Key("role").Text("assistant");
   if (!parsed.reasoning.empty()) writer.Key("reasoning_content").Text(parsed.reasoning);
   if (!parsed.calls.empty()) WriteCallDeltas(parsed.calls, writer);
   if (parsed.calls.empty() || !parsed.content.empty()) writer.Key("content").Text(parsed.content);
   writer.EndObject();
   WriteRest(index, delta, finish, writer);
   writer.EndObject();
+  const bool has_logprobs = form().logprobs.has_value() && delta.tokens_size() > 0;
+  return is_first || finish != nullptr || has_logprobs || !parsed.calls.empty() ||
+         !parsed.content.empty() || !parsed.reasoning.empty();
 }
 
 void ChatAnswer::WriteChoice(size_t index, const v1::ChoiceDelta& choice, const v1::PromptLogprobs&,

@@ -35,7 +35,7 @@ class ChatAnswer final : public Answer {
 
   // `finish` is null unless the text is the choice's last.
   Parsed Parse(size_t index, const std::string& text, const Finish* finish);
-  void WriteChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
+  bool WriteChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
                   JsonWriter& writer) override;
   void WriteChoice(size_t index, const v1::ChoiceDelta& choice, const v1::PromptLogprobs& prompt,
                    const Finish& finish, JsonWriter& writer) override;

@@ -140,11 +140,13 @@ void CompletionAnswer::WriteObject(size_t index, const v1::ChoiceDelta& delta,
   writer.EndObject();
 }
 
-void CompletionAnswer::WriteChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
+bool CompletionAnswer::WriteChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
                                   JsonWriter& writer) {
   const bool is_first = !is_begun_[index];
   is_begun_[index] = true;
   WriteObject(index, delta, is_first ? &prompts_[index / form().n] : nullptr, finish, writer);
+  const bool has_logprobs = form().logprobs.has_value() && delta.tokens_size() > 0;
+  return is_first || finish != nullptr || has_logprobs || !delta.text().empty();
 }
 
 void CompletionAnswer::WriteChoice(size_t index, const v1::ChoiceDelta& choice,

@@ -27,7 +27,7 @@ class CompletionAnswer final : public Answer {
   CompletionAnswer(AnswerForm form, PromptEcho echo, const Tokenizer& tokenizer);
 
  private:
-  void WriteChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
+  bool WriteChunk(size_t index, const v1::ChoiceDelta& delta, const Finish* finish,
                   JsonWriter& writer) override;
   void WriteChoice(size_t index, const v1::ChoiceDelta& choice, const v1::PromptLogprobs& prompt,
                    const Finish& finish, JsonWriter& writer) override;

@@ -63,6 +63,7 @@ void ResponseAnswer::Begin() {
 }
 
 void ResponseAnswer::AddText(const std::string& text) {
+  if (text.empty()) return;  // of a token that is a part of a character
   if (parser_ == nullptr) return items_.Add({.text = text});
   std::vector<ToolEvent> parts;
   parser_->Add(text, parts);

@@ -217,6 +217,28 @@ TEST_F(ForcedCallsTest, CallsAreStreamed) {
   EXPECT_EQ(end, "tool_calls");
 }
 
+TEST_F(ForcedCallsTest, ChunksWithoutNewsAreNotSent) {
+  ServeTemplate(kHermes);
+  json body = Body({{"tool_choice", "required"}, {"stream", true}, {"logprobs", true}});
+  const size_t n_tokens = BytePieces(kCall).size();
+  size_t n_logprobs = 0;
+  for (const std::string& event : Generate(kPath, body, kCall).Events()) {
+    const json chunk = json::parse(event, nullptr, false);
+    if (chunk.is_object()) n_logprobs += chunk["choices"][0]["logprobs"]["content"].size();
+  }
+  EXPECT_EQ(n_logprobs, n_tokens);
+  body.erase("logprobs");
+  size_t n_empty = 0;
+  for (const std::string& event : Generate(kPath, body, kCall).Events()) {
+    const json chunk = json::parse(event, nullptr, false);
+    if (!chunk.is_object() || chunk["choices"][0]["finish_reason"].is_string()) continue;
+    const json& delta = chunk["choices"][0]["delta"];
+    if (delta.contains("tool_calls") || delta.contains("role")) continue;
+    n_empty += delta.value("content", "").empty();
+  }
+  EXPECT_EQ(n_empty, 0u);
+}
+
 TEST_F(ForcedCallsTest, TheServersFormatWins) {
   ServeTemplate(kHermes, {.tool_format = ToolFormat::kLlama3});
   const std::string llama = "{\"name\": \"f\", \"parameters\": {\"a\": 1}}";
