@@ -19,8 +19,8 @@ class OpenedModel {
  public:
   // A model that is named hf:OWNER/NAME is fetched first, as server/hub/fetch_model.h says. Its
   // progress goes to standard error, a stop signal ends it, and the environment has its settings.
-  // NOT_FOUND when there is no such path, or no model in it; INVALID_ARGUMENT when --model is empty or no reference;
-  // FetchModel's errors.
+  // NOT_FOUND when there is no such path, or no model in it; INVALID_ARGUMENT when --model is empty
+  // or no reference; FetchModel's errors.
   static absl::StatusOr<OpenedModel> Open(const FlagValues& flags);
   // Returns what clients call the model that Open opens: the last part of its path, or the
   // repository's NAME. The name is known before anything is fetched. Errors are ModelDirectory's.
