@@ -12,6 +12,7 @@ namespace lowkey {
 namespace {
 
 using nlohmann::json;
+using ::testing::StartsWith;
 
 std::string ParseError(const std::string& text, int max_depth = 4) {
   const auto value = ParseJsonObject(text, "f.json", max_depth);
@@ -29,7 +30,27 @@ TEST(ParseJsonObject, ReadsAnObject) {
 TEST(ParseJsonObject, RefusesWhatIsNotJson) {
   for (const char* text : {"", "{", "{}}", "{\"a\": }", "{\"a\": nan}", "{'a': 1}", "{\"a\": 1,}",
                            "{\"a\": \"\xff\"}", "{\"a\": 1e999}", "// x\n{}", "\xef\xbb"}) {
-    EXPECT_EQ(ParseError(text), "f.json: not JSON") << text;
+    EXPECT_THAT(ParseError(text), StartsWith("f.json: not JSON at ")) << text;
+  }
+}
+
+TEST(ParseJsonObject, SaysWhereTheTextStopsBeingJson) {
+  EXPECT_EQ(
+      ParseError("{\n \"a\": [1 2]}"),
+      "f.json: not JSON at line 2, column 9: while parsing array - unexpected number literal; "
+      "expected ']'");
+  EXPECT_EQ(ParseError(""),
+            "f.json: not JSON at line 1, column 1: while parsing value - unexpected end of input; "
+            "expected '[', '{', or a literal");
+  EXPECT_EQ(ParseError("{\"a\": 1e999}"), "f.json: not JSON at byte 11: number overflow");
+}
+
+TEST(ParseJsonObject, ErrorsDoNotRepeatTheText) {
+  const std::string long_text = "{\"a\": \"" + std::string(5000, 'x');
+  for (const std::string& text : {long_text + "\xff\"}", long_text + "\n\"}", long_text}) {
+    const std::string error = ParseError(text);
+    EXPECT_LT(error.size(), 200u) << error;
+    EXPECT_EQ(error.find('\xff'), std::string::npos);
   }
 }
 
