@@ -114,10 +114,6 @@ class Builder : public nlohmann::json_sax<json> {
   absl::Status status_;
 };
 
-std::string Described(const json& value) {
-  return value.is_structured() ? value.type_name() : ShortText(value);
-}
-
 std::string RangeText(Range<int64_t> range) { return absl::StrCat(range.min, "..", range.max); }
 std::string RangeText(Range<double> range) {
   return absl::StrCat("a number in ", range.min, "..", range.max);
@@ -132,6 +128,11 @@ std::string ShortText(const json& value) {
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
   if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
   return text;
+}
+
+std::string Described(const json& value) {
+  if (value.is_array()) return absl::StrCat("an array of ", value.size());
+  return value.is_object() ? "an object" : ShortText(value);
 }
 
 absl::StatusOr<json> ParseJsonObject(std::string_view text, const std::string& name,

@@ -54,6 +54,14 @@ TEST(ParseJsonObject, ErrorsDoNotRepeatTheText) {
   }
 }
 
+TEST(Described, SaysWhatAValueIsWithoutItsMembers) {
+  EXPECT_EQ(Described(json::array()), "an array of 0");
+  EXPECT_EQ(Described(json::array({1, "a", nullptr})), "an array of 3");
+  EXPECT_EQ(Described(json::object({{"a", 1}})), "an object");
+  EXPECT_EQ(Described("a"), "\"a\"");
+  EXPECT_EQ(Described(nullptr), "null");
+}
+
 TEST(ParseJsonObject, RefusesOtherValuesThanObjects) {
   EXPECT_EQ(ParseError("[]"), "f.json: array, expected a JSON object");
   EXPECT_EQ(ParseError("null"), "f.json: null, expected a JSON object");
@@ -179,8 +187,8 @@ TEST(JsonValueTest, MessagesShowThePath) {
   const auto json = ParseJsonObject(R"({"a": {"b": [1, "x", true, -1, 4294967296]}})", "f");
   ASSERT_THAT(json, IsOk());
   const JsonValue root(*json, "f: ");
-  EXPECT_THAT(root.Get("z"), IsInvalid("f: object, expected an object with z"));
-  EXPECT_THAT(root.Items(), IsInvalid("f: object, expected an array"));
+  EXPECT_THAT(root.Get("z"), IsInvalid("f: an object, expected an object with z"));
+  EXPECT_THAT(root.Items(), IsInvalid("f: an object, expected an array"));
   const auto items = root.Find("a")->Find("b")->Items();
   ASSERT_THAT(items, IsOk());
   EXPECT_EQ(*(*items)[0].Id(), 1);
