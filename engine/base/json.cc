@@ -17,6 +17,21 @@ constexpr size_t kValueBytes = 48;
 constexpr size_t kContainerBytes = 48;
 constexpr size_t kMemberBytes = 96;
 
+// Returns "at line 1, column 7: while parsing value - unexpected end of input; ..." of the parser's
+// message, without the token that it read last: that one may be long, and is not always UTF-8.
+// Numbers that are too large have a message without a position.
+std::string WhyNotJson(size_t position, const std::string& last_token, std::string_view message) {
+  constexpr std::string_view kBegin = " parse error ", kKind = "syntax error ";
+  const size_t begin = message.find(kBegin);
+  if (begin == std::string_view::npos)
+    return absl::StrCat("at byte ", position, ": number overflow");
+  std::string why(message.substr(begin + kBegin.size()));
+  const std::string last = absl::StrCat("; last read: '", last_token, "'");
+  if (const size_t at = why.find(last); at != std::string::npos) why.erase(at, last.size());
+  if (const size_t at = why.find(kKind); at != std::string::npos) why.erase(at, kKind.size());
+  return why;
+}
+
 // Builds the document as the parser meets it. The library's own builder takes the last of two equal
 // keys and any depth, and a deep document takes far more memory than its brackets.
 class Builder : public nlohmann::json_sax<json> {
@@ -44,8 +59,9 @@ class Builder : public nlohmann::json_sax<json> {
     member_ = &it->second;
     return is_new || Fail(absl::StrCat("key ", ShortText(it->first), " appears twice"));
   }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
-    return Fail("not JSON");
+  bool parse_error(size_t position, const std::string& last_token,
+                   const nlohmann::detail::exception& error) override {
+    return Fail(absl::StrCat("not JSON ", WhyNotJson(position, last_token, error.what())));
   }
 
   absl::StatusOr<json> Take() {
@@ -98,10 +114,6 @@ class Builder : public nlohmann::json_sax<json> {
   absl::Status status_;
 };
 
-std::string Described(const json& value) {
-  return value.is_structured() ? value.type_name() : ShortText(value);
-}
-
 std::string RangeText(Range<int64_t> range) { return absl::StrCat(range.min, "..", range.max); }
 std::string RangeText(Range<double> range) {
   return absl::StrCat("a number in ", range.min, "..", range.max);
@@ -116,6 +128,11 @@ std::string ShortText(const json& value) {
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
   if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
   return text;
+}
+
+std::string Described(const json& value) {
+  if (value.is_array()) return absl::StrCat("an array of ", value.size());
+  return value.is_object() ? "an object" : ShortText(value);
 }
 
 absl::StatusOr<json> ParseJsonObject(std::string_view text, const std::string& name,

@@ -101,8 +101,7 @@ void WriteMap(const Message& message, const FieldDescriptor& field, JsonWriter& 
 
 absl::Status TypeError(const std::string& name, const json& value, const std::string& expected) {
   return absl::InvalidArgumentError(
-      absl::StrCat(name, ": ", value.is_structured() ? value.type_name() : ShortText(value),
-                   ", expected ", expected));
+      absl::StrCat(name, ": ", Described(value), ", expected ", expected));
 }
 
 absl::StatusOr<int64_t> IntOf(const std::string& name, const json& value, int64_t min,

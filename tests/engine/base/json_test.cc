@@ -12,6 +12,7 @@ namespace lowkey {
 namespace {
 
 using nlohmann::json;
+using ::testing::StartsWith;
 
 std::string ParseError(const std::string& text, int max_depth = 4) {
   const auto value = ParseJsonObject(text, "f.json", max_depth);
@@ -29,8 +30,36 @@ TEST(ParseJsonObject, ReadsAnObject) {
 TEST(ParseJsonObject, RefusesWhatIsNotJson) {
   for (const char* text : {"", "{", "{}}", "{\"a\": }", "{\"a\": nan}", "{'a': 1}", "{\"a\": 1,}",
                            "{\"a\": \"\xff\"}", "{\"a\": 1e999}", "// x\n{}", "\xef\xbb"}) {
-    EXPECT_EQ(ParseError(text), "f.json: not JSON") << text;
+    EXPECT_THAT(ParseError(text), StartsWith("f.json: not JSON at ")) << text;
   }
+}
+
+TEST(ParseJsonObject, SaysWhereTheTextStopsBeingJson) {
+  EXPECT_EQ(
+      ParseError("{\n \"a\": [1 2]}"),
+      "f.json: not JSON at line 2, column 9: while parsing array - unexpected number literal; "
+      "expected ']'");
+  EXPECT_EQ(ParseError(""),
+            "f.json: not JSON at line 1, column 1: while parsing value - unexpected end of input; "
+            "expected '[', '{', or a literal");
+  EXPECT_EQ(ParseError("{\"a\": 1e999}"), "f.json: not JSON at byte 11: number overflow");
+}
+
+TEST(ParseJsonObject, ErrorsDoNotRepeatTheText) {
+  const std::string long_text = "{\"a\": \"" + std::string(5000, 'x');
+  for (const std::string& text : {long_text + "\xff\"}", long_text + "\n\"}", long_text}) {
+    const std::string error = ParseError(text);
+    EXPECT_LT(error.size(), 200u) << error;
+    EXPECT_EQ(error.find('\xff'), std::string::npos);
+  }
+}
+
+TEST(Described, SaysWhatAValueIsWithoutItsMembers) {
+  EXPECT_EQ(Described(json::array()), "an array of 0");
+  EXPECT_EQ(Described(json::array({1, "a", nullptr})), "an array of 3");
+  EXPECT_EQ(Described(json::object({{"a", 1}})), "an object");
+  EXPECT_EQ(Described("a"), "\"a\"");
+  EXPECT_EQ(Described(nullptr), "null");
 }
 
 TEST(ParseJsonObject, RefusesOtherValuesThanObjects) {
@@ -158,8 +187,8 @@ TEST(JsonValueTest, MessagesShowThePath) {
   const auto json = ParseJsonObject(R"({"a": {"b": [1, "x", true, -1, 4294967296]}})", "f");
   ASSERT_THAT(json, IsOk());
   const JsonValue root(*json, "f: ");
-  EXPECT_THAT(root.Get("z"), IsInvalid("f: object, expected an object with z"));
-  EXPECT_THAT(root.Items(), IsInvalid("f: object, expected an array"));
+  EXPECT_THAT(root.Get("z"), IsInvalid("f: an object, expected an object with z"));
+  EXPECT_THAT(root.Items(), IsInvalid("f: an object, expected an array"));
   const auto items = root.Find("a")->Find("b")->Items();
   ASSERT_THAT(items, IsOk());
   EXPECT_EQ(*(*items)[0].Id(), 1);

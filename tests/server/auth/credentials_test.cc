@@ -14,6 +14,7 @@
 namespace lowkey {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -52,7 +53,8 @@ TEST_F(CredentialsTest, BadFileKeepsTheOldTokensAndIsLoggedOnce) {
   const auto before = (*tokens)->Get();
   WriteFileOrDie(path_, "{");
   for (int i = 0; i < 100; ++i) EXPECT_EQ((*tokens)->Get(), before);
-  EXPECT_THAT(lines_, ElementsAre(HasSubstr("not JSON; what it was stays in force")));
+  EXPECT_THAT(lines_, ElementsAre(AllOf(HasSubstr("not JSON at "),
+                                        HasSubstr("; what it was stays in force"))));
   std::filesystem::remove(path_);
   EXPECT_EQ((*tokens)->Get(), before);
   EXPECT_THAT(lines_, ElementsAre(HasSubstr("not JSON"), HasSubstr("No such file")));

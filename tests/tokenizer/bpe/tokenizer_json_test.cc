@@ -100,7 +100,7 @@ TEST(ParseTokenizerJsonTest, NamesWhatItDoesNotCompute) {
 TEST(ParseTokenizerJsonTest, NamesWhatIsWrong) {
   EXPECT_THAT(ParseTokenizerJson("{"), IsInvalid("tokenizer.json: not JSON"));
   EXPECT_THAT(ParseTokenizerJson("{}"),
-              IsInvalid("tokenizer.json: object, expected an object with model"));
+              IsInvalid("tokenizer.json: an object, expected an object with model"));
   EXPECT_THAT(ParseWith("/model/vocab", Json::array()), IsInvalid("model.vocab: array"));
   EXPECT_THAT(ParseWith("/model/vocab/a", -1),
               IsInvalid("model.vocab[\"a\"]: -1, expected an id from 0 to 1048575"));
@@ -112,7 +112,7 @@ TEST(ParseTokenizerJsonTest, NamesWhatIsWrong) {
   EXPECT_THAT(ParseWith("/model/fuse_unk", 1), IsInvalid("model.fuse_unk: 1"));
   EXPECT_THAT(ParseWith("/added_tokens/0/id", "x"), IsInvalid("added_tokens[0].id: \"x\""));
   EXPECT_THAT(ParseWith("/added_tokens/0/lstrip", nullptr),
-              IsInvalid("added_tokens[0]: object, expected an object with lstrip"));
+              IsInvalid("added_tokens[0]: an object, expected an object with lstrip"));
   EXPECT_THAT(ParseWith("/post_processor/special_tokens", Json::object()),
               IsInvalid("special_tokens: object, expected an object with <s>"));
 }

@@ -35,10 +35,9 @@ absl::StatusOr<json> ParseBody(const std::string& body) {
 }
 
 absl::Status ValueError(std::string_view name, const json& value, std::string_view expected) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(std::string(name.substr(0, kMaxNameBytes)), ": ",
-                   value.is_structured() ? std::string(value.type_name()) : ShortText(value),
-                   ", expected ", std::string(expected)));
+  return absl::InvalidArgumentError(absl::StrCat(std::string(name.substr(0, kMaxNameBytes)), ": ",
+                                                 Described(value), ", expected ",
+                                                 std::string(expected)));
 }
 
 absl::StatusOr<int32_t> ReadInt32(const std::string& name, const json& value) {
@@ -117,9 +116,9 @@ absl::Status Fields::Read(const char* key, std::vector<int32_t>& to) {
 absl::Status Fields::Accept(const char* key, const json& value) {
   const json* found = Take(key);
   if (found == nullptr || *found == value) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      NameOf(key), ": ", found->is_structured() ? found->type_name() : ShortText(*found),
-      " is not supported, expected ", ShortText(value), " or no such field"));
+  return absl::UnimplementedError(absl::StrCat(NameOf(key), ": ", Described(*found),
+                                               " is not supported, expected ", ShortText(value),
+                                               " or no such field"));
 }
 
 absl::Status Fields::Refuse(const char* key, std::string_view reason) {

@@ -149,6 +149,13 @@ TEST_F(ChatTest, RefusalsSayWhat) {
   }
 }
 
+TEST_F(ChatTest, RefusedArraysHaveTheirLength) {
+  EXPECT_EQ(Refused({{"messages", json::array()}}).Error()["message"],
+            "messages: an array of 0, expected an array of 1..4096 messages");
+  EXPECT_EQ(Refused({{"n", json::array({1, 2})}}).Error()["message"],
+            "n: an array of 2, expected an integer of 32 bits");
+}
+
 TEST_F(ChatTest, FieldsAtTheValuesThatChangeNothingPass) {
   const json more = {
       {"functions", json::array()}, {"modalities", json::array({"text"})}, {"verbosity", "medium"}};

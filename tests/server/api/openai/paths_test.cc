@@ -131,6 +131,13 @@ TEST_F(PathsTest, HostileBodiesAreRefused) {
   }
 }
 
+TEST_F(PathsTest, BodiesThatAreNotJsonAreRefusedWithThePlace) {
+  const ApiAnswer answer = Send("POST", "/v1/completions", "{\"model\": \"tales\",\n\"prompt\": }");
+  EXPECT_EQ(answer.Error()["param"], "body") << answer.body;
+  EXPECT_THAT(answer.Error()["message"].get<std::string>(),
+              HasSubstr("body: not JSON at line 2, column 11: while parsing value"));
+}
+
 TEST_F(PathsTest, BodiesMayComeByteByByte) {
   const std::string body = R"({"model": "tales", "prompt": "a", "max_tokens": -1})";
   const std::string bytes = RequestHead("POST", "/v1/completions", "", body.size()) + body;
