@@ -37,7 +37,7 @@ TEST(ParseJsonObject, RefusesWhatIsNotJson) {
 TEST(ParseJsonObject, SaysWhereTheTextStopsBeingJson) {
   EXPECT_EQ(
       ParseError("{\n \"a\": [1 2]}"),
-      "f.json: not JSON at line 2, column 9: while parsing array - unexpected number literal; "
+      "f.json: not JSON at line 2, column 10: while parsing array - unexpected number literal; "
       "expected ']'");
   EXPECT_EQ(ParseError(""),
             "f.json: not JSON at line 1, column 1: while parsing value - unexpected end of input; "

@@ -140,7 +140,8 @@ TEST(HostileTokenizerTest, ListsOfManyItemsAreRefusedBeforeTheyAreRead) {
   text += "]}";
   absl::Status status;
   const size_t peak = PeakBytes([&] { status = ParseTokenizerJson(text).status(); });
-  EXPECT_THAT(status, IsInvalid("added_tokens: an array of 2000001, expected at most 1048576 items"));
+  EXPECT_THAT(status,
+              IsInvalid("added_tokens: an array of 2000001, expected at most 1048576 items"));
   EXPECT_LE(peak, 100 * kMiB);
 }
 

@@ -86,7 +86,7 @@ TEST(ParseTokenizerJsonTest, NamesWhatItDoesNotCompute) {
   EXPECT_THAT(ParseWith("/post_processor/type", "RobertaProcessing"),
               FailsWith(kUnimplemented, "post_processor.type: \"RobertaProcessing\""));
   EXPECT_THAT(ParseWith("/post_processor/special_tokens/<s>/ids", {3, 3}),
-              FailsWith(kUnimplemented, "special_tokens.<s>.ids: array"));
+              FailsWith(kUnimplemented, "special_tokens.<s>.ids: an array of 2"));
   const Json item = MakeDocument()["post_processor"]["single"][0];
   const Json text = MakeDocument()["post_processor"]["single"][1];
   for (const Json& single :
@@ -101,7 +101,7 @@ TEST(ParseTokenizerJsonTest, NamesWhatIsWrong) {
   EXPECT_THAT(ParseTokenizerJson("{"), IsInvalid("tokenizer.json: not JSON"));
   EXPECT_THAT(ParseTokenizerJson("{}"),
               IsInvalid("tokenizer.json: an object, expected an object with model"));
-  EXPECT_THAT(ParseWith("/model/vocab", Json::array()), IsInvalid("model.vocab: array"));
+  EXPECT_THAT(ParseWith("/model/vocab", Json::array()), IsInvalid("model.vocab: an array of 0"));
   EXPECT_THAT(ParseWith("/model/vocab/a", -1),
               IsInvalid("model.vocab[\"a\"]: -1, expected an id from 0 to 1048575"));
   EXPECT_THAT(ParseWith("/model/vocab/a", 1 << 20), IsInvalid("1048576, expected an id"));
