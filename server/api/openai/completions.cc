@@ -18,17 +18,20 @@ using nlohmann::json;
 constexpr int32_t kDefaultNewTokens = 16;  // as OpenAI's
 constexpr size_t kMaxEchoBytes = size_t{4} << 20;
 
-absl::StatusOr<TokenList> ReadIds(const json& value, const std::string& name) {
+absl::StatusOr<TokenList> ReadIds(const TextService& service, const json& value,
+                                  const std::string& name) {
+  if (value.empty()) return ValueError(name, value, "1 token or more");
   TokenList ids;
   ids.reserve(value.size());
   for (size_t i = 0; i < value.size(); ++i) {
     LK_ASSIGN_OR_RETURN(ids.emplace_back(), ReadInt32(absl::StrCat(name, "[", i, "]"), value[i]));
   }
+  LK_RETURN_IF_ERROR(service.CheckTokens(name, ids));
   return ids;
 }
 
 // A text, texts, ids, or lists of ids.
-absl::StatusOr<std::vector<Input>> ReadPrompts(Fields& fields) {
+absl::StatusOr<std::vector<Input>> ReadPrompts(const TextService& service, Fields& fields) {
   constexpr char kExpected[] = "a text, an array of texts, of token ids or of such arrays";
   const json* value = fields.Take("prompt");
   if (value == nullptr) return fields.Error("prompt", kExpected);
@@ -39,7 +42,7 @@ absl::StatusOr<std::vector<Input>> ReadPrompts(Fields& fields) {
   }
   if (!value->is_array() || value->empty()) return fields.Error("prompt", kExpected);
   if (value->front().is_number()) {
-    LK_ASSIGN_OR_RETURN(prompts.emplace_back(), ReadIds(*value, "prompt"));
+    LK_ASSIGN_OR_RETURN(prompts.emplace_back(), ReadIds(service, *value, "prompt"));
     return prompts;
   }
   if (value->size() > kMaxCallChoices) {
@@ -50,10 +53,11 @@ absl::StatusOr<std::vector<Input>> ReadPrompts(Fields& fields) {
     const std::string name = absl::StrCat("prompt[", i, "]");
     const json& entry = (*value)[i];
     if (entry.type() != value->front().type()) return ValueError(name, entry, "one kind of prompt");
+    if (entry == "") return ValueError(name, entry, "1 byte or more");
     if (entry.is_string()) {
       prompts.emplace_back(entry.get<std::string>());
     } else if (entry.is_array()) {
-      LK_ASSIGN_OR_RETURN(prompts.emplace_back(), ReadIds(entry, name));
+      LK_ASSIGN_OR_RETURN(prompts.emplace_back(), ReadIds(service, entry, name));
     } else {
       return ValueError(name, entry, kExpected);
     }
@@ -169,7 +173,7 @@ absl::StatusOr<Generations> ReadCompletions(const TextService& service,
   LK_RETURN_IF_ERROR(ReadCommon(service, options, fields, common));
   GenerationRequest& request = common.request;
   CompletionFields own;
-  LK_ASSIGN_OR_RETURN(own.prompts, ReadPrompts(fields));
+  LK_ASSIGN_OR_RETURN(own.prompts, ReadPrompts(service, fields));
   LK_RETURN_IF_ERROR(fields.Read("max_tokens", request.max_new_tokens));
   request.default_new_tokens = kDefaultNewTokens;
   LK_RETURN_IF_ERROR(ReadLogprobs(fields, own, request));

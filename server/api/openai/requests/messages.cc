@@ -14,6 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kTextParts[] = {"text"};
+constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
 
 // Appends a part's text to those of the parts before it.
 absl::Status ReadPart(const json& value, const std::string& name,
@@ -51,15 +52,13 @@ absl::StatusOr<ToolCall> ReadCall(const json& value, const std::string& name,
   const json* function = fields.Take("function");
   if (function == nullptr || !function->is_object()) return fields.Error("function", "an object");
   Fields inner(*function, name + ".function.");
-  std::optional<std::string> called, arguments;
+  std::optional<std::string> called;
   LK_RETURN_IF_ERROR(inner.Read("name", called));
-  LK_RETURN_IF_ERROR(inner.Read("arguments", arguments));
-  if (!called.has_value()) return inner.Error("name", "a function's name");
-  if (!arguments.has_value()) return inner.Error("arguments", "a text with JSON");
+  if (called.value_or("").empty()) return inner.Error("name", "a function's name");
+  LK_ASSIGN_OR_RETURN(std::string arguments, ReadArguments(inner));
   LK_RETURN_IF_ERROR(inner.CheckRest(unknown));
   LK_RETURN_IF_ERROR(fields.CheckRest(unknown));
-  // A call without arguments comes back as the empty text from some clients.
-  return ToolCall{id.value_or(""), *std::move(called), arguments->empty() ? "{}" : *arguments};
+  return ToolCall{id.value_or(""), *std::move(called), std::move(arguments)};
 }
 
 absl::Status ReadCalls(Fields& fields, const std::string& name, UnknownFields unknown,
@@ -83,7 +82,7 @@ absl::StatusOr<ChatMessage> ReadMessage(const json& value, const std::string& na
   Fields fields(value, name + ".");
   std::optional<std::string> role;
   LK_RETURN_IF_ERROR(fields.Read("role", role));
-  if (!role.has_value()) {
+  if (std::find(std::begin(kRoles), std::end(kRoles), role.value_or("")) == std::end(kRoles)) {
     return fields.Error("role", "system, developer, user, assistant or tool");
   }
   ChatMessage message;
@@ -133,6 +132,16 @@ absl::Status ReadTexts(Fields& fields, const char* key, absl::Span<const std::st
         ReadPart((*value)[i], absl::StrCat(fields.NameOf(key), "[", i, "]"), types, unknown, text));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadArguments(Fields& function) {
+  std::optional<std::string> arguments;
+  LK_RETURN_IF_ERROR(function.Read("arguments", arguments));
+  if (arguments == "") return std::string("{}");
+  if (!arguments.has_value() || !json::accept(*arguments)) {
+    return function.Error("arguments", "a text with JSON");
+  }
+  return *std::move(arguments);
 }
 
 absl::Status ReadTemplateFields(Fields& fields, const std::string& body,

@@ -29,6 +29,10 @@ absl::StatusOr<Conversation> ReadConversation(Fields& fields, const std::string&
 absl::Status ReadTexts(Fields& fields, const char* key, absl::Span<const std::string_view> types,
                        UnknownFields unknown, std::optional<std::string>& text);
 
+// Reads a call's `arguments`. The empty text, which some clients send back for a call without
+// arguments, becomes "{}". INVALID_ARGUMENT naming the field: missing, or not JSON.
+absl::StatusOr<std::string> ReadArguments(Fields& function);
+
 // Reads `chat_template_kwargs` and `add_generation_prompt`.
 absl::Status ReadTemplateFields(Fields& fields, const std::string& body,
                                 Conversation& conversation);

@@ -72,22 +72,26 @@ absl::Status ReadLogitBias(Fields& fields, std::vector<std::pair<int32_t, float>
   return absl::OkStatus();
 }
 
+absl::Status ReadStopText(const std::string& name, const json& value,
+                          std::vector<std::string>& stop) {
+  const auto* text = value.get_ptr<const std::string*>();
+  if (text == nullptr || text->empty() || text->size() > kMaxStopTextBytes) {
+    return ValueError(name, value, absl::StrCat("a text of 1..", kMaxStopTextBytes, " bytes"));
+  }
+  stop.push_back(*text);
+  return absl::OkStatus();
+}
+
 absl::Status ReadStop(Fields& fields, std::vector<std::string>& stop) {
   const json* value = fields.Take("stop");
   if (value == nullptr) return absl::OkStatus();
-  if (value->is_string()) {
-    stop.push_back(value->get<std::string>());
-    return absl::OkStatus();
-  }
+  if (value->is_string()) return ReadStopText("stop", *value, stop);
   if (!value->is_array() || value->size() > kMaxStopTexts) {
     return fields.Error("stop",
                         absl::StrCat("a text or an array of at most ", kMaxStopTexts, " texts"));
   }
   for (size_t i = 0; i < value->size(); ++i) {
-    if (!(*value)[i].is_string()) {
-      return ValueError(absl::StrCat("stop[", i, "]"), (*value)[i], "a text");
-    }
-    stop.push_back((*value)[i].get<std::string>());
+    LK_RETURN_IF_ERROR(ReadStopText(absl::StrCat("stop[", i, "]"), (*value)[i], stop));
   }
   return absl::OkStatus();
 }

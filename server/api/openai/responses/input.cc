@@ -42,10 +42,7 @@ absl::Status ReadCall(Fields& item, std::vector<ChatMessage>& messages) {
   ToolCall call;
   LK_ASSIGN_OR_RETURN(call.id, Required(item, "call_id", "the call's id"));
   LK_ASSIGN_OR_RETURN(call.name, Required(item, "name", "a function's name"));
-  std::optional<std::string> arguments;
-  LK_RETURN_IF_ERROR(item.Read("arguments", arguments));
-  if (!arguments.has_value()) return item.Error("arguments", "a text with JSON");
-  call.arguments_json = arguments->empty() ? "{}" : *std::move(arguments);
+  LK_ASSIGN_OR_RETURN(call.arguments_json, ReadArguments(item));
   if (messages.empty() || messages.back().role != "assistant") {
     messages.emplace_back().role = "assistant";
   }

@@ -149,6 +149,26 @@ TEST_F(ChatTest, RefusalsSayWhat) {
   }
 }
 
+TEST_F(ChatTest, UnknownRolesAreToldTheKnownOnes) {
+  const json messages = json::array({{{"role", "king"}, {"content", "x"}}});
+  EXPECT_EQ(Refused({{"messages", messages}}).Error()["message"],
+            "messages[0].role: \"king\", expected system, developer, user, assistant or tool");
+}
+
+TEST_F(ChatTest, CallsThatComeBackAreNamedAsTheClientWroteThem) {
+  const auto param = [this](const json& function) {
+    const json call = {{"id", "1"}, {"type", "function"}, {"function", function}};
+    const json messages =
+        json::array({{{"role", "user"}, {"content", "x"}},
+                     {{"role", "assistant"}, {"tool_calls", json::array({call})}}});
+    return Refused({{"messages", messages}}).Error()["param"];
+  };
+  EXPECT_EQ(param({{"name", "f"}, {"arguments", "{"}}),
+            "messages[1].tool_calls[0].function.arguments");
+  EXPECT_EQ(param({{"name", "f"}}), "messages[1].tool_calls[0].function.arguments");
+  EXPECT_EQ(param({{"name", ""}, {"arguments", "{}"}}), "messages[1].tool_calls[0].function.name");
+}
+
 TEST_F(ChatTest, RefusedArraysHaveTheirLength) {
   EXPECT_EQ(Refused({{"messages", json::array()}}).Error()["message"],
             "messages: an array of 0, expected an array of 1..4096 messages");

@@ -367,6 +367,8 @@ TEST_F(ResponsesTest, RefusalsSayWhat) {
        "input[0].call_id"},
       {item({{"type", "function_call"}, {"call_id", "c"}, {"name", "f"}}), "invalid_value",
        "input[0].arguments"},
+      {item({{"type", "function_call"}, {"call_id", "c"}, {"name", "f"}, {"arguments", "{"}}),
+       "invalid_value", "input[0].arguments"},
       {item({{"type", "function_call_output"}, {"call_id", "c"}}), "invalid_value",
        "input[0].output"},
       {tool({{"type", "web_search"}}), "unsupported_parameter", "tools[0].type"},
