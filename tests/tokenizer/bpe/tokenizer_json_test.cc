@@ -114,7 +114,7 @@ TEST(ParseTokenizerJsonTest, NamesWhatIsWrong) {
   EXPECT_THAT(ParseWith("/added_tokens/0/lstrip", nullptr),
               IsInvalid("added_tokens[0]: an object, expected an object with lstrip"));
   EXPECT_THAT(ParseWith("/post_processor/special_tokens", Json::object()),
-              IsInvalid("special_tokens: object, expected an object with <s>"));
+              IsInvalid("special_tokens: an object, expected an object with <s>"));
 }
 
 // --- Normalizer, pre-tokenizer and decoder.
@@ -173,7 +173,7 @@ TEST(ParsePreTokenizerTest, NamesWhatItDoesNotTake) {
                   "add_prefix_space": false, "prepend_scheme": "first"})"),
               IsInvalid("expected \"never\""));
   EXPECT_THAT(ParseStep("/pre_tokenizer", R"({"type": "ByteLevel"})"),
-              IsInvalid("pre_tokenizer: object, expected an object with add_prefix_space"));
+              IsInvalid("pre_tokenizer: an object, expected an object with add_prefix_space"));
 }
 
 TEST(ParseDecoderTest, ReadsEveryKind) {
