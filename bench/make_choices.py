@@ -5,8 +5,8 @@
 
 Stories are plain UTF-8 text with a line <|endoftext|> between them. A question's prompt is the
 --words before a sentence (less where a story is shorter, at least half as many), its choices are
-that sentence and three of the same story, outside of the prompt, that are nearly as long, in an order
-drawn by --seed.
+that sentence and three of the same story, outside of the prompt, that are nearly as long, in an
+order drawn by --seed.
 """
 
 import argparse

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--windows", type=int, nargs="+", default=[512, 2048],
         help="window lengths, in this order over the training (default: 512 2048)")  # fmt: skip
     add("--measure", type=int, nargs="+",
-        help="window lengths of the measured perplexity ratios (default: those of --windows)")  # fmt: skip
+        help="windows of the measured perplexity ratios (default: those of --windows)")  # fmt: skip
     add("--batch-tokens", type=int, default=4096, help="tokens per step (default: 4096)")
     add("--part-tokens", type=int, default=2048,
         help="tokens computed at once, as memory allows (default: 2048)")  # fmt: skip

@@ -1,9 +1,10 @@
 """The attention mechanisms, in PyTorch and differentiable.
 
 Every function maps queries, keys and values [n_seqs, n_heads, n_tokens, dim] to outputs of the
-values' shape, and is causal. Keys and values have as many heads as queries, groups repeated, unless
-a function says that they are those of the KV heads. docs/atp.md, docs/taylorshift.md and docs/bundles.md have the formulas, and the tests under
-tests/engine/attention compare the server with the same in double precision.
+values' shape, and is causal. Keys and values have as many heads as queries, groups repeated,
+unless a function says that they are those of the KV heads. docs/atp.md, docs/taylorshift.md and
+docs/bundles.md have the formulas, and the tests under tests/engine/attention compare the server
+with the same in double precision.
 """
 
 import torch
