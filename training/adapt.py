@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--rate", type=float, help="peak rate of the matrices (default: 0.01, low-rank: 0.001)")
     add("--threads", type=int, default=os.cpu_count(), help="CPU threads (default: all)")
     add("--minutes", type=float,
-        help="end after so long, the rates' schedule and the stages shortened to fit")  # fmt: skip
+        help="of steps: end then, the rates' schedule and the stages shortened to fit")  # fmt: skip
     add("--compile", action="store_true", help="use torch.compile (faster, needs a C++ compiler)")
     add("--device", default="cpu", help="cpu or cuda (default: cpu)")
     add("--seed", type=int, default=1, help="of new weights and data order (default: 1)")
@@ -119,11 +119,12 @@ class Adaptation:
     def progress(self) -> float:
         """From 0 to 1, by the tokens or by the time, whichever is further."""
         by_time = self.elapsed_s / (60 * self.args.minutes) if self.args.minutes else 0.0
-        return max(self.n_tokens / self.total_tokens, by_time)
+        by_tokens = self.n_tokens / self.total_tokens if self.total_tokens else 1.0
+        return max(by_tokens, by_time)
 
     @property
     def transfer_share(self) -> float:
-        return self.args.transfer_tokens / self.total_tokens
+        return self.args.transfer_tokens / self.total_tokens if self.total_tokens else 0.0
 
     @property
     def transferring(self) -> bool:
@@ -159,7 +160,7 @@ class Adaptation:
             optimizer.load_state_dict(saved)
         self.data.load_state(state["data"])
         self.n_tokens, self.n_steps = state["n_tokens"], state["n_steps"]
-        self.elapsed_s = state["elapsed_s"]
+        self.elapsed_s = state.get("elapsed_s", 0.0)
 
     def set_rates(self, progress: float) -> None:
         factor = min(1.0, (self.n_steps + 1) / WARMUP_STEPS, (1 - progress) / DECAY_SHARE)
@@ -243,7 +244,7 @@ def main(args: argparse.Namespace) -> None:
 
     def measure() -> dict[int, float]:
         windows = sorted(set(args.measure or args.windows))
-        with torch.compiler.set_stance("force_eager"):
+        with torch.compiler.set_stance("force_eager" if args.compile else "default"):
             return perplexity_ratios(
                 run.model, args.mechanism, stories, windows, args.validation_tokens
             )

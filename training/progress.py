@@ -32,7 +32,7 @@ class Progress:
         """Begins at n_done units; share is as in `update`."""
         self.start_s = self.shown_s = time.monotonic()
         self.start_done = n_done
-        self.start_share = n_done / self.total if share is None else share
+        self.start_share = n_done / max(self.total, 1) if share is None else share
         self.losses: dict[str, float] = {}
 
     def line(self, text: str) -> None:

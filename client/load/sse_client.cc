@@ -146,7 +146,8 @@ class Stream {
     return !status.ok();
   }
 
-  // Only the events that end a stream are parsed: the others are one token each.
+  // Only the events that end a stream are parsed: the others are one token each, but where a token
+  // adds no text and so has no event (AddUsage counts it).
   void OnEvent(std::string_view data) {
     if (data == "[DONE]") {
       has_final_ = true;

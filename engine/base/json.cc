@@ -1,5 +1,6 @@
 #include "engine/base/json.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -21,13 +22,19 @@ constexpr size_t kMemberBytes = 96;
 // message, without the token that it read last: that one may be long, and is not always UTF-8.
 // Numbers that are too large have a message without a position.
 std::string WhyNotJson(size_t position, const std::string& last_token, std::string_view message) {
-  constexpr std::string_view kBegin = " parse error ", kKind = "syntax error ";
+  constexpr std::string_view kBegin = " parse error ", kKind = "syntax error ",
+                             kLast = "; last read: '";
   const size_t begin = message.find(kBegin);
   if (begin == std::string_view::npos)
     return absl::StrCat("at byte ", position, ": number overflow");
-  std::string why(message.substr(begin + kBegin.size()));
-  const std::string last = absl::StrCat("; last read: '", last_token, "'");
-  if (const size_t at = why.find(last); at != std::string::npos) why.erase(at, last.size());
+  message.remove_prefix(begin + kBegin.size());
+  std::string_view after;
+  if (const size_t at = message.find(kLast); at != std::string_view::npos) {
+    after = message.substr(std::min(message.size(), at + kLast.size() + last_token.size() + 1));
+    message = message.substr(0, at);
+  }
+  std::string why(message);
+  why += after;
   if (const size_t at = why.find(kKind); at != std::string::npos) why.erase(at, kKind.size());
   return why;
 }

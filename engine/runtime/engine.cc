@@ -143,13 +143,11 @@ absl::Status EngineImpl::CheckForecast(const Forecast& forecast, absl::Time dead
 absl::Status EngineImpl::Foresee(RequestState& state, const SchedulerRequest& scheduled) {
   const std::optional<StepCost> cost = step_cost_.cost();
   if (!cost.has_value()) return absl::OkStatus();
-  state.forecast = scheduler_.Predict(scheduled, 0, *cost, max_mixed_rows_);
+  const int64_t n_most = keeps_prefixes_ ? PrefixCache::MostTokens(state) : 0;
+  state.forecast = scheduler_.Predict(scheduled, n_most, *cost, max_mixed_rows_);
+  state.is_forecast_final = n_most == 0;
+  const Forecast best = Corrected(WithCachedShare(*state.forecast, 1));
   const absl::Time deadline = state.request.deadline;
-  const int64_t n_most = PrefixCache::MostTokens(state);
-  if (keeps_prefixes_ && n_most > 0 && deadline < absl::InfiniteFuture()) {
-    state.cached_forecast = scheduler_.Predict(scheduled, n_most, *cost, max_mixed_rows_);
-  }
-  const Forecast best = Corrected(state.cached_forecast.value_or(*state.forecast));
   state.latest_start = deadline - (best.end - best.wait);
   const absl::Status status = CheckForecast(best, deadline);
   if (absl::IsResourceExhausted(status)) CountRefusal(QueueBound::kWait);

@@ -67,14 +67,19 @@ void EngineImpl::NoteCachedRows(RequestState& state, bool is_final) {
     n_cached = prefixes_.NumTokens(state);
     scheduler_.NoteCachedRows(state.id, n_cached);
   });
-  if (!is_final || !state.cached_forecast.has_value()) return;
+  if (!is_final || !state.forecast.has_value() || state.is_forecast_final) return;
   const double share = static_cast<double>(n_cached) / PrefixCache::MostTokens(state);
-  state.forecast = Between(*state.forecast, *state.cached_forecast, share);
-  state.cached_forecast.reset();
+  state.forecast = WithCachedShare(*state.forecast, share);
+  state.is_forecast_final = true;
   const Forecast corrected = Corrected(*state.forecast);
   const absl::Time deadline = state.request.deadline;
   const bool fits = state.submitted + corrected.end <= deadline;
   state.latest_start = deadline - (corrected.end - (fits ? corrected.wait : absl::ZeroDuration()));
+}
+
+// Says whether a waiting request has time left to start.
+bool EngineImpl::MayStart(const RequestState& state) {
+  return absl::Now() < std::min(state.request.deadline, state.latest_start);
 }
 
 // Takes submitted requests: from now on the scheduler may name them.
@@ -83,9 +88,14 @@ void EngineImpl::TakeArrivals() {
     RequestState& arrived = *live_.emplace(state->id, std::move(state)).first->second;
     const bool is_reading = ReadFiles(arrived, nullptr);
     NoteCachedRows(arrived, !is_reading);
-    if (!is_reading) continue;
-    arrived.reads_since = absl::Now();
-    next_deadline_ = std::min(next_deadline_, *arrived.reads_since + kReadPatience);
+    next_deadline_ = std::min({next_deadline_, arrived.request.deadline, arrived.latest_start});
+    if (is_reading) {
+      arrived.reads_since = absl::Now();
+      next_deadline_ = std::min(next_deadline_, *arrived.reads_since + kReadPatience);
+    } else if (MayStart(arrived)) {
+      continue;
+    }
+    // It waits for its files, or for ExpireDeadlines.
     scheduler_.Park(arrived.id);
   }
   inbox_.clear();

@@ -84,9 +84,8 @@ class RequestState {
   Selection selection;               // set where the engine chose the mechanism
   bool is_approximate = false;       // ModelRunner::IsApproximate of the request's options
   std::optional<Forecast> forecast;  // made at its submission
-  // Set until it is known how much of its prompt the cache holds: the forecast for the most that it
-  // can hold.
-  std::optional<Forecast> cached_forecast;
+  // Says whether the forecast knows how much of the prompt the cache holds.
+  bool is_forecast_final = false;
   // Set while the request waits for files of its prefix: since when for the next answer.
   std::optional<absl::Time> reads_since;
   bool was_paused = false;  // some of its tokens waited for their reader

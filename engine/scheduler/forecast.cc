@@ -124,10 +124,12 @@ ForecastErrors::Factors ForecastErrors::At(absl::Time now) const {
   return {1 + (factors_.first_token - 1) * left, 1 + (factors_.next_token - 1) * left};
 }
 
-Forecast Between(const Forecast& from, const Forecast& to, double share) {
-  const auto between = [share](absl::Duration a, absl::Duration b) { return a + share * (b - a); };
-  return {between(from.wait, to.wait), between(from.first_token, to.first_token),
-          between(from.next_token, to.next_token), between(from.end, to.end)};
+Forecast WithCachedShare(const Forecast& forecast, double share) {
+  const absl::Duration saved = share * (forecast.first_token - forecast.cached_first_token);
+  Forecast less = forecast;
+  less.first_token -= saved;
+  less.end -= saved;
+  return less;
 }
 
 void ForecastErrors::NoteFirstToken(const Forecast& forecast, absl::Duration actual,
@@ -149,6 +151,7 @@ Forecast ForecastErrors::Correct(const Forecast& forecast, absl::Time now) const
   Forecast corrected;
   corrected.wait = forecast.wait * factors.first_token;
   corrected.first_token = forecast.first_token * factors.first_token;
+  corrected.cached_first_token = forecast.cached_first_token * factors.first_token;
   corrected.next_token = forecast.next_token * factors.next_token;
   corrected.end =
       corrected.first_token + (forecast.end - forecast.first_token) * factors.next_token;
@@ -167,6 +170,12 @@ Forecast ForecastWork(std::vector<RemainingWork> running, const std::vector<Rema
   play.FinishPrompts();  // of requests admitted before
   Forecast forecast;
   forecast.wait = absl::Seconds(play.seconds());
+  Play cached = play;
+  RemainingWork less = own;
+  less.n_prompt_rows -= own.n_cached_rows;
+  cached.Admit(less);
+  cached.FinishPrompts();
+  forecast.cached_first_token = absl::Seconds(cached.seconds());
   play.Admit(own);
   play.FinishPrompts();
   forecast.first_token = absl::Seconds(play.seconds());

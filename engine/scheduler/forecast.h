@@ -36,7 +36,8 @@ struct RemainingWork {
   int64_t n_prompt_rows = 0;
   int64_t n_decode_rows = 0;  // of each choice
   int64_t n_choices = 1;
-  int64_t bytes = 0;  // reserved cache
+  int64_t bytes = 0;          // reserved cache
+  int64_t n_cached_rows = 0;  // of the prompt rows, those that the cache may turn out to hold
 };
 
 // Bounds under which work shares steps.
@@ -52,10 +53,12 @@ struct Forecast {
   absl::Duration first_token;  // until its prompt is computed
   absl::Duration next_token;   // from a token to the next
   absl::Duration end;          // until its last token is computed
+  // Until its prompt is computed, if the cache holds RemainingWork::n_cached_rows of it.
+  absl::Duration cached_first_token = {};
 };
 
-// Returns the forecast that lies this share of the way from one to another.
-Forecast Between(const Forecast& from, const Forecast& to, double share);
+// Returns the forecast for the case that the cache holds this share of n_cached_rows.
+Forecast WithCachedShare(const Forecast& forecast, double share);
 
 // Learns how many times longer than forecast requests take, at the worst of thirty: a request that
 // is admitted because its forecast just fits should be served in time. What was learned halves in

@@ -366,10 +366,10 @@ Forecast Scheduler::Predict(const SchedulerRequest& request, int64_t n_cached_ro
     ahead.push_back(Remaining(entry));
     return entry.request.n_prompt_tokens + ProbableNewTokens(entry.request);
   });
-  Entry own{request, 0, {{0, request.n_prompt_tokens, false}}};
+  RemainingWork own = Remaining({request, 0, {{0, request.n_prompt_tokens, false}}});
   own.n_cached_rows = n_cached_rows;
   return ForecastWork(
-      std::move(running), ahead, Remaining(own),
+      std::move(running), ahead, own,
       {options_.max_running_seqs, options_.cache_bytes, options_.max_batch_tokens, max_mixed_rows},
       cost);
 }

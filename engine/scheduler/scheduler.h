@@ -120,8 +120,8 @@ class Scheduler {
   // Forgets a request, waiting or running, and its reservation. Unknown ids are ignored.
   void Remove(uint64_t request);
 
-  // Forecasts when a request that came now would be served, at this cost of steps, if the cache
-  // held the first n_cached_rows of its prompt.
+  // Forecasts when a request that came now would be served, at this cost of steps. The cache may
+  // turn out to hold the first n_cached_rows of its prompt (WithCachedShare).
   Forecast Predict(const SchedulerRequest& request, int64_t n_cached_rows, const StepCost& cost,
                    int64_t max_mixed_rows) const;
 

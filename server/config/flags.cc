@@ -39,7 +39,8 @@ FlagSources FlagSources::Process() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const size_t equals = text.find('=');
-    if (equals + 1 < text.size()) sources.variables.emplace_back(text.substr(0, equals));
+    const bool has_value = equals != std::string_view::npos && equals + 1 < text.size();
+    if (has_value) sources.variables.emplace_back(text.substr(0, equals));
   }
   return sources;
 }

@@ -68,10 +68,10 @@ TEST(StepCostMeterTest, AClockThatGoesBackTeachesNothing) {
 
 constexpr absl::Time kNow = absl::FromUnixSeconds(1'000'000);
 
-TEST(ForecastTest, LiesBetweenTwo) {
-  const Forecast from{absl::Seconds(1), absl::Seconds(10), absl::Seconds(2), absl::Seconds(20)};
-  const Forecast to{absl::Seconds(1), absl::Seconds(2), absl::Seconds(2), absl::Seconds(12)};
-  const Forecast got = Between(from, to, 0.75);
+TEST(ForecastTest, CachedRowsShortenThePromptAlone) {
+  Forecast forecast{absl::Seconds(1), absl::Seconds(10), absl::Seconds(2), absl::Seconds(20)};
+  forecast.cached_first_token = absl::Seconds(2);
+  const Forecast got = WithCachedShare(forecast, 0.75);
   EXPECT_EQ(got.wait, absl::Seconds(1));
   EXPECT_EQ(got.first_token, absl::Seconds(4));
   EXPECT_EQ(got.next_token, absl::Seconds(2));

@@ -20,8 +20,10 @@ absl::StatusOr<ChatParsing> PlanAnswer(const TextService& service, const OpenAiO
         "tool_choice: asks for calls, expected \"auto\" or \"none\" beside another form of the "
         "answer");
   }
-  // Forced calls need no template: the constraint knows the tools.
-  if (!must_call && !tools.json.empty() && chat_template.ok() && !chat_template->names_tools()) {
+  // Forced calls need no template: the constraint knows the tools. Where the server is told the
+  // format of calls, requests may describe their tools themselves.
+  if (!must_call && !tools.json.empty() && !options.tool_format.has_value() && chat_template.ok() &&
+      !chat_template->names_tools()) {
     return absl::UnimplementedError(
         "tools: set, but the model's chat template does not take tools, expected none, or a "
         "tool_choice that is \"none\", \"required\" or a function");
