@@ -28,8 +28,8 @@ absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, const std:
 // The value as JSON text, cut to a length fit for a message.
 std::string ShortText(const nlohmann::json& value);
 
-// What a message says of a value that is not the expected one: "an array of 3", "an object", or the
-// value as ShortText.
+// Describes a value that is not the expected one, for a message: "an array of 3", "an object", or
+// the value as ShortText.
 std::string Described(const nlohmann::json& value);
 
 template <typename T>

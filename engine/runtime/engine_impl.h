@@ -74,7 +74,6 @@ class EngineImpl : public Engine {
   void Run();
   void TakeArrivals() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteCachedRows(RequestState& state, bool is_final) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static bool MayStart(const RequestState& state);
   bool TakeInbox();
   void FinishAll(const absl::Status& status);
   RequestState* FindLive(RequestId id);

@@ -77,22 +77,17 @@ void EngineImpl::NoteCachedRows(RequestState& state, bool is_final) {
   state.latest_start = deadline - (corrected.end - (fits ? corrected.wait : absl::ZeroDuration()));
 }
 
-// Says whether a waiting request has time left to start.
-bool EngineImpl::MayStart(const RequestState& state) {
-  return absl::Now() < std::min(state.request.deadline, state.latest_start);
-}
-
 // Takes submitted requests: from now on the scheduler may name them.
 void EngineImpl::TakeArrivals() {
   for (auto& state : inbox_) {
     RequestState& arrived = *live_.emplace(state->id, std::move(state)).first->second;
     const bool is_reading = ReadFiles(arrived, nullptr);
     NoteCachedRows(arrived, !is_reading);
-    next_deadline_ = std::min({next_deadline_, arrived.request.deadline, arrived.latest_start});
+    next_deadline_ = std::min(next_deadline_, arrived.start_by());
     if (is_reading) {
       arrived.reads_since = absl::Now();
       next_deadline_ = std::min(next_deadline_, *arrived.reads_since + kReadPatience);
-    } else if (MayStart(arrived)) {
+    } else if (absl::Now() < arrived.start_by()) {
       continue;
     }
     // It waits for its files, or for ExpireDeadlines.
@@ -139,7 +134,7 @@ void EngineImpl::ExpireDeadlines() {
     absl::Time deadline = end;
     if (!state->started.has_value()) {
       // Computing for a request that will miss its deadline is wasted.
-      deadline = std::min(deadline, state->latest_start);
+      deadline = state->start_by();
       next_deadline_ = std::min(next_deadline_, state->submitted + longest_wait_);
     }
     if (deadline <= now) {

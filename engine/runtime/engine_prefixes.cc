@@ -151,8 +151,8 @@ void EngineImpl::EndReading(RequestState& state) {
   state.reads_since.reset();
   absl::MutexLock lock(&mutex_);
   NoteCachedRows(state, true);
-  next_deadline_ = std::min(next_deadline_, state.latest_start);
-  if (MayStart(state)) scheduler_.SetPaused(state.id, false);
+  next_deadline_ = std::min(next_deadline_, state.start_by());
+  if (absl::Now() < state.start_by()) scheduler_.SetPaused(state.id, false);
 }
 
 }  // namespace lowkey

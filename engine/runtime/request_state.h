@@ -1,6 +1,7 @@
 #ifndef LOWKEY_ENGINE_RUNTIME_REQUEST_STATE_H_
 #define LOWKEY_ENGINE_RUNTIME_REQUEST_STATE_H_
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -93,6 +94,8 @@ class RequestState {
   bool is_suspect = false;
   // The latest start with which the request meets its deadline.
   absl::Time latest_start = absl::InfiniteFuture();
+  // Returns when a request that has not started ends for want of time.
+  absl::Time start_by() const { return std::min(request.deadline, latest_start); }
   int32_t n_cached_tokens = 0;                          // prompt tokens found in the prefix cache
   int32_t n_drafted_tokens = 0, n_accepted_tokens = 0;  // of all choices
   const absl::Time submitted;

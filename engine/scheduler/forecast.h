@@ -53,7 +53,8 @@ struct Forecast {
   absl::Duration first_token;  // until its prompt is computed
   absl::Duration next_token;   // from a token to the next
   absl::Duration end;          // until its last token is computed
-  // Until its prompt is computed, if the cache holds RemainingWork::n_cached_rows of it.
+  // This is first_token for the case that the cache holds RemainingWork::n_cached_rows of the
+  // prompt.
   absl::Duration cached_first_token = {};
 };
 

@@ -71,8 +71,9 @@ absl::Status RpcCall::Hold(size_t n_bytes) {
       kRetryAfterOthers);
 }
 
-// What is allowed and does not come ends the exchange in time. A stream of messages may rest
-// between two of them; a single message and the end of the body after it may not.
+// Allows the client to send more. An exchange ends when bytes that were allowed do not come in
+// time. A stream of messages may rest between two of them; a single message and the end of the body
+// after it may not.
 void RpcCall::AllowMore() {
   size_t n_missing = method_->descriptor->client_streaming() ? 0 : kRpcPrefixBytes;
   if (reader_.is_within_message()) {

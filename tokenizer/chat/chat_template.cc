@@ -117,8 +117,8 @@ class VariableBuilder {
   Arena& arena_;
 };
 
-// Whether an expression or a target of a parsed template has this name; comments and text do not
-// count.
+// Returns whether an expression or a target of a parsed template has this name; comments and text
+// do not count.
 bool HasName(std::string_view source, std::string_view name) {
   const absl::StatusOr<std::vector<jinja::Token>> tokens = jinja::Tokenize(source);
   return tokens.ok() && std::any_of(tokens->begin(), tokens->end(),

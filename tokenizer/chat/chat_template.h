@@ -69,8 +69,8 @@ class ChatTemplate {
 
   // The text that was parsed.
   const std::string& source() const { return *source_; }
-  // Whether the template has the name `tools`: one without it writes the same prompt with tools as
-  // without them.
+  // Returns whether the template has the name `tools`: one without it writes the same prompt with
+  // tools as without them.
   bool names_tools() const { return names_tools_; }
 
  private:
