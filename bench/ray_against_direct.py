@@ -41,7 +41,9 @@ def stream(port: int, model: str, n_tokens: int, seed: int) -> tuple[float, int,
     first = 0.0
     n = 0
     try:
-        with clients.Events(port, clients.completion(f"{seed} {TEXT}", n_tokens, seed, model)) as events:
+        body = {**clients.completion(f"{seed} {TEXT}", n_tokens, seed, model),
+                "stream_options": {"include_usage": True}}
+        with clients.Events(port, body) as events:
             if events.status != 200:
                 return time.monotonic() - began, 0, str(events.status)
             for data in events:
@@ -52,7 +54,7 @@ def stream(port: int, model: str, n_tokens: int, seed: int) -> tuple[float, int,
                     return time.monotonic() - began, 0, content["error"]["code"]
                 if content["choices"]:
                     first = first or time.monotonic() - began
-                    n += 1
+                n = (content.get("usage") or {}).get("completion_tokens", n)
     except OSError as error:
         return time.monotonic() - began, 0, type(error).__name__
     return first, n, "broken off"

@@ -39,6 +39,9 @@ constexpr Flag kNetworkFlags[] = {
      "the server drains, for balancers that ask them"},
     {"grace", "TIME", "30", "how long admitted requests may run on once a drain has begun"},
     {"stall-timeout", "TIME", "60", "end a stream that is not read for so long"},
+    {"stream-interval", "N", "1",
+     "send the tokens of a stream so many at a time, after the first: fewer messages for proxies and "
+     "readers that are slow"},
     {"log-requests", "", "", "one JSON line per request on standard error, without its text",
      FlagKind::kSwitch},
 };
@@ -182,6 +185,8 @@ absl::StatusOr<ServeOptions> ReadServeOptions(const FlagValues& flags, LineLog& 
   LK_RETURN_IF_ERROR(flags.ReadSeconds("drain-delay", options.drain_delay));
   LK_RETURN_IF_ERROR(flags.ReadSeconds("grace", options.grace));
   LK_RETURN_IF_ERROR(flags.ReadSeconds("stall-timeout", options.network.stall_timeout));
+  LK_RETURN_IF_ERROR(
+      flags.ReadInt("stream-interval", {1, kMaxStreamInterval}, options.network.stream_interval));
   // A stream that is not read has time to end by itself, with a reason.
   absl::Duration& unread_timeout = options.network.limits.http.unread_timeout;
   unread_timeout = std::max(unread_timeout, options.network.stall_timeout + kTimeToTell);

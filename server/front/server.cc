@@ -171,7 +171,8 @@ Server::Impl::Impl(TextService& service, const ServerOptions& options)
                   std::make_shared<LiveCalls>(),
                   std::make_shared<PausedCalls>(),
                   options.log,
-                  options.stall_timeout},
+                  options.stall_timeout,
+                  options.stream_interval},
       page_data_(service, workers_, options.is_measuring) {}
 
 absl::Status Server::Impl::Start() {

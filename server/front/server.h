@@ -21,6 +21,9 @@ class Deliveries;
 class RequestLog;
 class TextService;
 
+// Far fewer than the tokens whose reader is waited for.
+inline constexpr int kMaxStreamInterval = 128;
+
 struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 50051;  // 0: a free port
@@ -29,6 +32,8 @@ struct ServerOptions {
   bool is_insecure_allowed = false;
   // A stream is cancelled when 256 tokens have waited this long for its reader.
   absl::Duration stall_timeout = absl::Seconds(60);
+  // Tokens of a stream that are sent together, after its first; at most kMaxStreamInterval.
+  int stream_interval = 1;
   RequestLog* log = nullptr;  // must outlive the server; null: no log
   // The engine flushes it after its deliveries, and it must outlive the engine; null: results wake
   // their connection's thread one by one.

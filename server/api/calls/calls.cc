@@ -274,11 +274,13 @@ SinkAnswer StreamCall::OnDelta(v1::ChoiceDelta delta) {
   {
     absl::MutexLock lock(&mutex_);
     if (is_stalled_ || status_.has_value()) return SinkAnswer::kCancel;
-    const bool was_empty = queue_.empty();
     queue_.AddDelta(std::move(delta));
     if (queue_.n_tokens() < kPauseTokens) {
-      // A queue that has something already waits for its turn or its reader.
-      if (was_empty) Deliver();
+      // A queue that has more already waits for its turn or its reader.
+      if (queue_.n_deltas() == n_awaited_) {
+        Deliver();
+        n_awaited_ = static_cast<size_t>(context_.stream_interval);
+      }
       return SinkAnswer::kContinue;
     }
     if (paused_.has_value()) return SinkAnswer::kPause;

@@ -41,6 +41,7 @@ struct GenerationContext {
   std::shared_ptr<PausedCalls> paused_calls;
   RequestLog* log = nullptr;  // null: no log
   absl::Duration stall_timeout = absl::Seconds(60);
+  int stream_interval = 1;  // tokens that wait to be sent together, after a stream's first
 };
 
 // The state of a call that waits for the engine. Three threads meet here: a worker submits the
@@ -124,7 +125,8 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
   std::optional<GenerationResult> final_result_;
 };
 
-// A call whose results are sent as they come, in order; the status follows the last event. Once 256
+// A call whose results are sent in order, the first at once and then every stream_interval tokens
+// and at the end; the status follows the last event. Once 256
 // tokens wait for the reader the request is paused until fewer than 128 wait; a request that is
 // paused for stall_timeout is cancelled and ends with RESOURCE_EXHAUSTED.
 class StreamCall final : public EngineCall {
@@ -154,6 +156,7 @@ class StreamCall final : public EngineCall {
   std::optional<std::vector<PromptLogprob>> prompt_logprobs_
       ABSL_GUARDED_BY(mutex_);  // come before what queue_ holds
   EventQueue queue_ ABSL_GUARDED_BY(mutex_);
+  size_t n_awaited_ ABSL_GUARDED_BY(mutex_) = 1;  // deltas with which the queue is to be sent
   std::optional<absl::Time> paused_ ABSL_GUARDED_BY(mutex_);  // since when
   bool is_stalled_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> status_ ABSL_GUARDED_BY(mutex_);  // set: nothing more will come

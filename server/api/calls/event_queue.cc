@@ -38,6 +38,7 @@ void EventQueue::AddDelta(v1::ChoiceDelta delta) {
     events_.emplace_back().set_allocated_delta(owned.release());
   }
   n_tokens_ += n_tokens;
+  ++n_deltas_;
 }
 
 void EventQueue::AddFinal(v1::FinalEvent final_event) {
@@ -49,6 +50,7 @@ v1::GenerateEvent EventQueue::Take() {
   v1::GenerateEvent event = std::move(events_.front());
   events_.pop_front();
   n_tokens_ -= static_cast<size_t>(event.delta().tokens_size());
+  if (events_.empty()) n_deltas_ = 0;
   return event;
 }
 

@@ -17,12 +17,14 @@ class EventQueue {
 
   bool empty() const { return events_.empty(); }
   size_t n_tokens() const { return n_tokens_; }
+  // Returns how many deltas were added since the queue was empty.
+  size_t n_deltas() const { return n_deltas_; }
   // Removes the oldest event and returns it. There must be one.
   v1::GenerateEvent Take();
 
  private:
   std::deque<v1::GenerateEvent> events_;
-  size_t n_tokens_ = 0;
+  size_t n_tokens_ = 0, n_deltas_ = 0;
 };
 
 // Returns the event that says so.

@@ -259,6 +259,29 @@ TEST_F(ServerTest, CallsAreCountedOnceTheyAreOverAndTheNetworkIsShown) {
   EXPECT_THAT(metrics_.Text(), ::testing::Not(HasSubstr("lowkey:streams"))) << "it is gone";
 }
 
+TEST_F(ServerTest, StreamSendsItsFirstTokenAtOnceAndThenSoManyAtATime) {
+  Serve({.port = 0, .stream_interval = 4});
+  grpc::ClientContext context;
+  auto reader = stub_->GenerateStream(&context, Request("Once"));
+  const RequestId id = WaitForOne();
+  const auto emit = [&](int n) {
+    for (int i = 0; i < n; ++i) engine_.Emit(id, LargeToken());
+  };
+  v1::GenerateEvent event;
+  for (const int n : {1, 4, 4}) {
+    emit(n);
+    ASSERT_TRUE(reader->Read(&event));
+    EXPECT_EQ(event.delta().tokens_size(), n);
+  }
+  emit(2);
+  engine_.Finish(id, FinishReason::kLength);
+  ASSERT_TRUE(reader->Read(&event));
+  EXPECT_EQ(event.delta().tokens_size(), 2);
+  ASSERT_TRUE(reader->Read(&event));
+  EXPECT_TRUE(event.has_final());
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
 TEST_F(ServerTest, ReaderThatNeverReadsIsEndedAfterTheStallTimeout) {
   Serve({.port = 0, .stall_timeout = absl::Milliseconds(20)});
   grpc::ClientContext context;
