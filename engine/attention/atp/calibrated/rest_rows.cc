@@ -79,10 +79,14 @@ void RestRows::Gather(const IndexedBlocks& blocks, const Chosen& chosen, const F
     key_scales_[i] = TokenRest::Read(keys, kept, key_levels_.data() + i * n_keys);
     value_scales_[i] =
         TokenRest::Read(values, kept + key_bytes, value_levels_.data() + i * n_values);
+    int8_t* lead_key = lead_key_levels_.data() + i * n_lead_keys;
+    int8_t* lead_value = lead_value_levels_.data() + i * n_lead_values;
     lead_key_scales_[i] =
-        blocks.index.ReadKey(page, at, blocks.keys().n, lead_key_levels_.data() + i * n_lead_keys);
-    lead_value_scales_[i] = blocks.index.ReadValue(page, at, blocks.values().n,
-                                                   lead_value_levels_.data() + i * n_lead_values);
+        TokenRest::kLeadUnit * blocks.index.ReadKey(page, at, blocks.keys().n, lead_key);
+    lead_value_scales_[i] =
+        TokenRest::kLeadUnit * blocks.index.ReadValue(page, at, blocks.values().n, lead_value);
+    TokenRest::ReadLead(keys, kept, blocks.keys().n, lead_key);
+    TokenRest::ReadLead(values, kept + key_bytes, blocks.values().n, lead_value);
   }
 }
 

@@ -112,19 +112,19 @@ TokenIndex::Page TokenIndex::PageAt(const AttentionGeometry& g, const std::byte*
   return {keys, key_gains, values, value_gains, value_gains + kGainBytes};
 }
 
-float TokenIndex::ReadKey(const Page& page, int64_t token, int64_t n, int8_t* levels) const {
+float TokenIndex::ReadKey(const Page& page, int64_t token, int64_t n, int8_t* to) const {
   const int shift = token < kHalf ? 0 : kBits;
   const uint8_t* codes = page.keys + token % kHalf * 4;
   for (int64_t j = 0; j < n; j += 4, codes += kHalf * 4) {
-    for (int64_t i = 0; i < 4; ++i) levels[j + i] = book_.levels[codes[i] >> shift & 15];
+    for (int64_t i = 0; i < 4; ++i) to[j + i] = static_cast<int8_t>(codes[i] >> shift & 15);
   }
   return GainAt(page.key_gains, token);
 }
 
-float TokenIndex::ReadValue(const Page& page, int64_t token, int64_t n, int8_t* levels) const {
+float TokenIndex::ReadValue(const Page& page, int64_t token, int64_t n, int8_t* to) const {
   const int shift = token < kHalf ? 0 : kBits;
   const uint8_t* codes = page.values + token % kHalf / 4 * n * 4 + token % 4;
-  for (int64_t j = 0; j < n; ++j) levels[j] = book_.levels[codes[4 * j] >> shift & 15];
+  for (int64_t j = 0; j < n; ++j) to[j] = static_cast<int8_t>(codes[4 * j] >> shift & 15);
   return GainAt(page.value_gains, token);
 }
 
@@ -132,22 +132,22 @@ float TokenIndex::GainAt(const uint8_t* gains, int64_t token) const {
   return book_.gains[gains[token / 4] >> (2 * (token % 4)) & 3];
 }
 
-// Takes what the index decodes to from the components, and leaves what the rest codes of them in
-// front.
 void TokenIndex::EncodeRest(const PrincipalCode& code, const TokenRest::Half& half,
-                            const CodedComponents& coded, PrincipalScratch& scratch, std::byte* out,
-                            int64_t token_bytes) const {
-  float* components = scratch.components.data();
-  for (int64_t j = 0; j < half.n_refined; ++j) {
-    const float unit = unit_ * std::sqrt(code.variances[j]);
-    for (int64_t t = 0; t < kTokens; ++t) {
-      const float gain = kCodeGains[coded.gains[t]];
-      components[j * kTokens + t] -= gain * unit * book_.levels[coded.indices[j * kTokens + t]];
+                            const CodedComponents& coded, const float* components, std::byte* out,
+                            int64_t token_bytes) {
+  std::vector<uint8_t> parts;
+  parts.reserve(half.n_refined() * kTokens);
+  for (const TokenRest::Band& band : half.refined) {
+    for (int64_t i = 0; i < band.n; ++i) {
+      const auto first = static_cast<int64_t>(parts.size());
+      const float deviation = std::sqrt(code.variances[first / kTokens]);
+      for (int64_t t = 0; t < kTokens; ++t) {
+        const float number = components[first + t] / (kCodeGains[coded.gains[t]] * deviation);
+        parts.push_back(TokenRest::PartOf(number, coded.indices[first + t], band.bits));
+      }
     }
   }
-  std::copy(components + half.first * kTokens, components + code.dim * kTokens,
-            components + half.n_refined * kTokens);
-  TokenRest::Encode(code, half, components, out, token_bytes);
+  TokenRest::Encode(code, half, parts.data(), components + half.first * kTokens, out, token_bytes);
 }
 
 void TokenIndex::Encode(int64_t layer, int64_t kv_head, const float* keys, const float* values,
@@ -165,7 +165,7 @@ void TokenIndex::Encode(int64_t layer, int64_t kv_head, const float* keys, const
                         &rest_values = rest_.values(layer, kv_head);
   const int64_t rest_bytes = rest_keys.bytes() + rest_values.bytes();
   if (rest != nullptr) {
-    EncodeRest(codes_.keys[at], rest_keys, coded, scratch, rest, rest_bytes);
+    EncodeRest(codes_.keys[at], rest_keys, coded, scratch.components.data(), rest, rest_bytes);
   }
   out += n_keys * kComponentBytes;
   StoreGains(coded, out);
@@ -174,8 +174,8 @@ void TokenIndex::Encode(int64_t layer, int64_t kv_head, const float* keys, const
   coded.n = std::min(n_values, codes_.values[at].dim);
   EncodeComponents(codes_.values[at], values, scratch, coded);
   if (rest != nullptr) {
-    EncodeRest(codes_.values[at], rest_values, coded, scratch, rest + rest_keys.bytes(),
-               rest_bytes);
+    EncodeRest(codes_.values[at], rest_values, coded, scratch.components.data(),
+               rest + rest_keys.bytes(), rest_bytes);
   }
   std::fill_n(out, n_values * kComponentBytes, uint8_t{0});
   for (int64_t i = 0; i < coded.n * kTokens; ++i) {

@@ -67,9 +67,10 @@ class TokenIndex {
   static TokenRest::Half RestKeys(const AttentionGeometry& geometry);
   static TokenRest::Half RestValues(const AttentionGeometry& geometry);
 
-  // Read the n components of a token's key or value: their levels, and the gain, which they return.
-  float ReadKey(const Page& page, int64_t token, int64_t n, int8_t* levels) const;
-  float ReadValue(const Page& page, int64_t token, int64_t n, int8_t* levels) const;
+  // Read the n components of a token's key or value: their codes, 0 to 15, and the gain, which they
+  // return.
+  float ReadKey(const Page& page, int64_t token, int64_t n, int8_t* to) const;
+  float ReadValue(const Page& page, int64_t token, int64_t n, int8_t* to) const;
 
   // Writes a page from keys [key_dim][64] and values [head_dim][64], and the rest of its tokens
   // unless `rest` is null.
@@ -79,9 +80,9 @@ class TokenIndex {
  private:
   float GainAt(const uint8_t* gains, int64_t token) const;
   int64_t At(int64_t layer, int64_t kv_head) const { return layer * n_kv_heads_ + kv_head; }
-  void EncodeRest(const PrincipalCode& code, const TokenRest::Half& half,
-                  const CodedComponents& coded, PrincipalScratch& scratch, std::byte* out,
-                  int64_t token_bytes) const;
+  static void EncodeRest(const PrincipalCode& code, const TokenRest::Half& half,
+                         const CodedComponents& coded, const float* components, std::byte* out,
+                         int64_t token_bytes);
   Half MakeHalf(const PrincipalCode& code, int64_t n, int64_t width) const;
 
   const HeadCodes& codes_;

@@ -13,7 +13,7 @@
 namespace lowkey {
 namespace {
 
-constexpr int kMinBits = 2, kMaxBits = 4, kMostLevel = 127;
+constexpr int kMinBits = 2, kMaxBits = 4, kLeadLevels = 16, kMostLevel = TokenRest::kMostLevel;
 constexpr int64_t kLevelStep = 32;  // of products with int8
 // A scale is 2^((byte - 128) / 8). Those so many steps from a vector's own size are tried.
 constexpr int kScalesPerOctave = 8, kScaleMiddle = 128;
@@ -37,6 +37,7 @@ struct Books {
       }
       scales[codes] = std::exp2(static_cast<float>(codes - kScaleMiddle) / kScalesPerOctave);
     }
+    for (int level = 0; level < kLeadLevels; ++level) AddCell(level);
   }
   static float Unit() { return LaplacianCodebook(kMaxBits).levels.back() / kMostLevel; }
 
@@ -48,6 +49,31 @@ struct Books {
   // Each entry has the levels of four codes of 2 bits, of two of 3, or of two of 4.
   int8_t fours[256][4], sixes[64][2], pairs[256][2];
   float scales[256];
+  // Where the cell of each of the index's levels begins, and one over its width.
+  float cell_begins[kLeadLevels], cell_inverses[kLeadLevels];
+  // By bits, level and part: the middle of the part, and without bits the level itself.
+  int8_t parts[kMaxBits + 1][kLeadLevels][1 << kMaxBits] = {};
+
+ private:
+  // The cells at both ends, which have no end, are taken to be as wide to both sides of their level.
+  void AddCell(int level) {
+    const Codebook& code = books[kMaxBits].code;
+    const bool is_first = level == 0, is_last = level == kLeadLevels - 1;
+    const float middle = code.levels[level];
+    const float below = is_first ? 2 * middle - code.thresholds[0] : code.thresholds[level - 1];
+    const float above = is_last ? 2 * middle - below : code.thresholds[level];
+    cell_begins[level] = below, cell_inverses[level] = 1 / (above - below);
+    parts[0][level][0] = books[kMaxBits].levels[level];
+    for (int bits = 1; bits <= kMaxBits; ++bits) {
+      const int n_parts = 1 << bits;
+      for (int part = 0; part < n_parts; ++part) {
+        const float share = (static_cast<float>(part) + 0.5f) / static_cast<float>(n_parts);
+        const long x = std::lround((below + share * (above - below)) / Unit());
+        parts[bits][level][part] =
+            static_cast<int8_t>(std::clamp<long>(x, -kMostLevel, kMostLevel));
+      }
+    }
+  }
 };
 
 const Books& AllBooks() {
@@ -55,20 +81,49 @@ const Books& AllBooks() {
   return *books;
 }
 
+using Bands = std::array<TokenRest::Band, 3>;
+
+int64_t NumbersOf(const Bands& bands) { return bands[0].n + bands[1].n + bands[2].n; }
+
+int64_t BytesOf(const Bands& bands) {
+  return bands[0].bytes() + bands[1].bytes() + bands[2].bytes();
+}
+
+// Cuts bands to n numbers in all.
+Bands BandsOf(int64_t n, Bands bands) {
+  for (TokenRest::Band& band : bands) {
+    band.n = std::min(band.n, n);
+    n -= band.n;
+  }
+  return bands;
+}
+
 void FillRows(const PrincipalCode& code, int64_t width, TokenRest::Half& half) {
   half.width = width;
   half.rows.assign(half.n_padded() * width, 0.0f);
   for (int64_t j = 0; j < half.n(); ++j) {
-    const float size = Books::Unit() * std::sqrt(half.VarianceOf(code, j));
+    const int64_t component = half.first + j;
+    const float size = Books::Unit() * std::sqrt(code.variances[component]);
     for (int64_t i = 0; i < code.dim; ++i) {
-      half.rows[j * width + i] =
-          size * ToFloat(BFloat16{code.decode[i * code.dim + half.ComponentOf(j)]});
+      half.rows[j * width + i] = size * ToFloat(BFloat16{code.decode[i * code.dim + component]});
     }
   }
 }
 
 using TokenFloats = std::array<float, kCodedTokens>;
 using TokenBytes = std::array<uint8_t, kCodedTokens>;
+
+// Stores one number's codes of 64 tokens, each as number i of a band, which begins at `to` of the
+// first token.
+void StoreCodes(const uint8_t* codes, int bits, int64_t i, std::byte* to, int64_t token_bytes) {
+  const int64_t bit = i * bits;
+  for (int64_t t = 0; t < kCodedTokens; ++t) {
+    std::byte* at = to + t * token_bytes + bit / 8;
+    const int code_bits = codes[t] << (bit % 8);
+    at[0] |= static_cast<std::byte>(code_bits);
+    if (bit % 8 + bits > 8) at[1] |= static_cast<std::byte>(code_bits >> 8);
+  }
+}
 
 // Chooses scales for 64 vectors and quantizes them.
 class Encoder {
@@ -78,7 +133,8 @@ class Encoder {
     for (const TokenRest::Band& band : half.bands) {
       for (int64_t i = 0; i < band.n; ++i) bits_.push_back(band.bits);
     }
-    for (int64_t j = 0; j < half.n(); ++j) variances_.push_back(half.VarianceOf(code, j));
+    const auto first = code.variances.begin() + half.first;
+    variances_.assign(first, first + half.n());
   }
 
   // Returns the bytes of the scales with the least error.
@@ -180,47 +236,32 @@ class Encoder {
 
 }  // namespace
 
-int64_t TokenRest::Half::n() const {
-  int64_t n = 0;
-  for (const Band& band : bands) n += band.n;
-  return n;
-}
+int64_t TokenRest::Half::n_refined() const { return NumbersOf(refined); }
+
+int64_t TokenRest::Half::n() const { return NumbersOf(bands); }
 
 int64_t TokenRest::Half::n_padded() const { return RoundUp(n(), kLevelStep); }
 
-int64_t TokenRest::Half::bytes() const {
-  int64_t n_bytes = 1;
-  for (const Band& band : bands) n_bytes += band.bytes();
-  return n_bytes;
-}
-
-float TokenRest::Half::VarianceOf(const PrincipalCode& code, int64_t j) const {
-  const float variance = code.variances[ComponentOf(j)];
-  return j < n_refined ? variance * static_cast<float>(GaussianDistortion(kMaxBits)) : variance;
-}
+int64_t TokenRest::Half::bytes() const { return 1 + BytesOf(refined) + BytesOf(bands); }
 
 TokenRest::Half TokenRest::KeysOf(int64_t n_index, int64_t dim) {
-  const int64_t n_rest = std::max<int64_t>(0, dim - n_index);
-  const int64_t most = std::min(n_index, dim) / 4 * 4;
   Half half;
   half.first = std::min(n_index, dim);
-  half.bands[0] = {std::min(most, RoundUp(dim / 16, 4)), 4};
-  half.bands[1] = {std::min(most - half.bands[0].n, RoundUp(dim / 8, 8)), 2};
-  half.bands[2] = {std::min(n_rest / 8 * 8, RoundUp(dim / 4, 8)), 3};
-  half.bands[3] = {n_rest - half.bands[2].n, 2};
-  half.n_refined = half.bands[0].n + half.bands[1].n;
+  const int64_t n_rest = dim - half.first, n_fine = half.first;
+  half.refined = BandsOf(n_fine, {{{dim / 32, 4}, {dim / 16, 2}, {dim / 8, 1}}});
+  half.bands[1] = {std::min(n_rest / 8 * 8, RoundUp(3 * dim / 8, 8)), 3};
+  half.bands[2] = {n_rest - half.bands[1].n, 2};
   return half;
 }
 
 TokenRest::Half TokenRest::ValuesOf(int64_t n_index, int64_t dim) {
-  const int64_t n_rest = std::max<int64_t>(0, dim - n_index);
   Half half;
   half.first = std::min(n_index, dim);
-  half.n_refined = std::min(n_index, dim) / 4 * 4;
-  half.bands[0] = {half.n_refined, 2};
-  half.bands[1] = {n_rest / 8 * 8, 3};
-  half.bands[2] = {n_rest - half.bands[1].n, 2};
-  half.bands[3] = {0, 2};
+  const int64_t n_rest = dim - half.first;
+  half.refined = BandsOf(half.first, {{{0, 4}, {0, 2}, {dim / 8, 1}}});
+  half.bands[0] = {std::min(n_rest / 8 * 8, RoundUp(3 * dim / 8, 8)), 4};
+  half.bands[1] = {(n_rest - half.bands[0].n) / 8 * 8, 3};
+  half.bands[2] = {n_rest - half.bands[0].n - half.bands[1].n, 2};
   return half;
 }
 
@@ -235,8 +276,17 @@ TokenRest::TokenRest(const AttentionGeometry& g, const std::vector<PrincipalCode
   }
 }
 
-void TokenRest::Encode(const PrincipalCode& code, const Half& half, const float* numbers,
-                       std::byte* out, int64_t token_bytes) {
+uint8_t TokenRest::PartOf(float number, uint8_t level, int bits) {
+  const Books& books = AllBooks();
+  const float share = (number - books.cell_begins[level]) * books.cell_inverses[level];
+  const float part = share * static_cast<float>(1 << bits);
+  // NaN is in the first part.
+  return static_cast<uint8_t>(
+      std::min(part > 0 ? part : 0.0f, static_cast<float>((1 << bits) - 1)));
+}
+
+void TokenRest::Encode(const PrincipalCode& code, const Half& half, const uint8_t* parts,
+                       const float* numbers, std::byte* out, int64_t token_bytes) {
   const Encoder encoder(code, half, numbers);
   const TokenBytes scales = encoder.ChooseScales();
   for (int64_t t = 0; t < kCodedTokens; ++t) {
@@ -244,17 +294,16 @@ void TokenRest::Encode(const PrincipalCode& code, const Half& half, const float*
     out[t * token_bytes] = std::byte{scales[t]};
   }
   std::byte* to = out + 1;
+  for (const Band& band : half.refined) {
+    for (int64_t i = 0; i < band.n; ++i, parts += kCodedTokens) {
+      StoreCodes(parts, band.bits, i, to, token_bytes);
+    }
+    to += band.bytes();
+  }
   int64_t j = 0;
   for (const Band& band : half.bands) {
     for (int64_t i = 0; i < band.n; ++i, ++j) {
-      const TokenBytes codes = encoder.Codes(j, scales);
-      const int64_t bit = i * band.bits;
-      for (int64_t t = 0; t < kCodedTokens; ++t) {
-        std::byte* at = to + t * token_bytes + bit / 8;
-        const int code_bits = codes[t] << (bit % 8);
-        at[0] |= static_cast<std::byte>(code_bits);
-        if (bit % 8 + band.bits > 8) at[1] |= static_cast<std::byte>(code_bits >> 8);
-      }
+      StoreCodes(encoder.Codes(j, scales).data(), band.bits, i, to, token_bytes);
     }
     to += band.bytes();
   }
@@ -264,6 +313,7 @@ float TokenRest::Read(const Half& half, const std::byte* from, int8_t* levels) {
   const Books& books = AllBooks();
   const auto* codes = reinterpret_cast<const uint8_t*>(from);
   const float scale = books.scales[*codes++];
+  codes += BytesOf(half.refined);
   for (const Band& band : half.bands) {
     if (band.bits == 4) {
       for (int64_t i = 0; i < band.n; i += 2) std::memcpy(levels + i, books.pairs[*codes++], 2);
@@ -281,6 +331,21 @@ float TokenRest::Read(const Half& half, const std::byte* from, int8_t* levels) {
     levels += band.n;
   }
   return scale;
+}
+
+void TokenRest::ReadLead(const Half& half, const std::byte* from, int64_t n, int8_t* codes) {
+  const auto& levels = AllBooks().parts;
+  const auto* parts = reinterpret_cast<const uint8_t*>(from) + 1;
+  int64_t j = 0;
+  for (const Band& band : half.refined) {
+    for (int64_t i = 0; i < band.n; ++i, ++j) {
+      const int64_t bit = i * band.bits;
+      const int part = parts[bit / 8] >> (bit % 8) & ((1 << band.bits) - 1);
+      codes[j] = levels[band.bits][codes[j]][part];
+    }
+    parts += band.bytes();
+  }
+  for (; j < n; ++j) codes[j] = levels[0][codes[j]][0];
 }
 
 }  // namespace lowkey

@@ -14,7 +14,7 @@
 namespace lowkey {
 namespace {
 
-constexpr int64_t kTokens = 300, kPrompt = 260, kBlock = 64, kDim = 8;
+constexpr int64_t kTokens = 300, kPrompt = 260, kBlock = 64, kDim = 64;
 constexpr AttentionGeometry kGeometry{1, 4, 2, kDim, std::nullopt, StorageType::kFloat32};
 
 AtpOptions Calibrated(int32_t sinks, int32_t refine_tokens) {
@@ -48,7 +48,7 @@ class Reference {
 
   // Fills pages_ with the far tokens' index.
   void Encode(int64_t head) {
-    pages_.clear();
+    pages_.clear(), coded_pages_.clear();
     PrincipalScratch scratch;
     std::vector<std::byte> page(TokenIndex::PageBytes(kGeometry));
     rest_.assign(n_far_ * RestBytes(), std::byte{0});
@@ -63,6 +63,7 @@ class Reference {
       index_.Encode(0, head, columns.data(), columns.data() + kDim * kPageTokens, scratch,
                     page.data(), rest_.data() + first * RestBytes());
       pages_.push_back(ReadIndex(kGeometry, index_, 0, head, page));
+      coded_pages_.push_back(page);
     }
   }
 
@@ -70,19 +71,24 @@ class Reference {
     return TokenIndex::RestKeys(kGeometry).bytes() + TokenIndex::RestValues(kGeometry).bytes();
   }
 
-  // Returns what a chosen far token's vector is read as: the exact one, or the sum of what the
-  // index and the rest have of it.
-  std::vector<double> Whole(const float* exact, const TokenIndex::Half& half,
-                            const IndexedPage::Half& page, const TokenRest::Half& rest,
-                            const std::byte* kept, int64_t token) const {
+  // Returns what a chosen far token's vector is read as: the exact one, or the mean and the sum of
+  // what the index, with the levels that the rest makes finer, and the rest have of it.
+  using ReadCodes = float (TokenIndex::*)(const TokenIndex::Page&, int64_t, int64_t, int8_t*) const;
+  std::vector<double> Whole(const float* exact, const TokenIndex::Half& half, ReadCodes read,
+                            const TokenRest::Half& rest, const std::byte* kept,
+                            int64_t token) const {
     if (options_.kept_storage != AtpStorage::kRest) return {exact, exact + kDim};
     std::vector<double> out(half.mean(), half.mean() + kDim);
-    std::vector<int8_t> levels(rest.n_padded() + 4);
+    std::vector<int8_t> levels(rest.n_padded() + 4), lead(half.n);
     const double scale = TokenRest::Read(rest, kept, levels.data());
+    const TokenIndex::Page page =
+        TokenIndex::PageAt(kGeometry, coded_pages_[token / kPageTokens].data());
+    const double unit =
+        TokenRest::kLeadUnit * (index_.*read)(page, token % kPageTokens, half.n, lead.data());
+    TokenRest::ReadLead(rest, kept, half.n, lead.data());
     for (int64_t i = 0; i < kDim; ++i) {
       for (int64_t j = 0; j < half.n; ++j) {
-        out[i] +=
-            page.components[j * kPageTokens + token % kPageTokens] * half.rows[j * half.width + i];
+        out[i] += unit * lead[j] * half.rows[j * half.width + i];
       }
       for (int64_t j = 0; j < rest.n(); ++j) {
         out[i] += scale * levels[j] * rest.rows[j * rest.width + i];
@@ -92,13 +98,13 @@ class Reference {
   }
   std::vector<double> WholeKey(int64_t token, int64_t head) const {
     if (!IsFar(token)) return {Key(token, head), Key(token, head) + kDim};
-    return Whole(Key(token, head), index_.keys(0, head), pages_[token / kPageTokens].keys,
+    return Whole(Key(token, head), index_.keys(0, head), &TokenIndex::ReadKey,
                  index_.rest().keys(0, head), rest_.data() + token * RestBytes(), token);
   }
   std::vector<double> WholeValue(int64_t token, int64_t head) const {
     if (!IsFar(token)) return {Value(token, head), Value(token, head) + kDim};
     const TokenRest::Half& keys = index_.rest().keys(0, head);
-    return Whole(Value(token, head), index_.values(0, head), pages_[token / kPageTokens].values,
+    return Whole(Value(token, head), index_.values(0, head), &TokenIndex::ReadValue,
                  index_.rest().values(0, head), rest_.data() + token * RestBytes() + keys.bytes(),
                  token);
   }
@@ -209,6 +215,7 @@ class Reference {
   const TokenIndex index_{kGeometry, codes_.heads};
   int64_t n_far_ = 0;
   std::vector<IndexedPage> pages_;
+  std::vector<std::vector<std::byte>> coded_pages_;
   std::vector<std::byte> rest_;  // of the far tokens
   std::vector<double> out_;
 };

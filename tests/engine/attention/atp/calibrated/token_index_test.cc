@@ -68,6 +68,46 @@ TEST_F(TokenIndexTest, KeysAndValuesComeBackNearlyTheSame) {
   }
 }
 
+// Returns [kDim][64] as the index and the rest give it back.
+std::vector<double> Whole(const TokenIndex& index, const std::vector<std::byte>& page,
+                          const TokenIndex::Half& half, bool is_key, const TokenRest::Half& rest,
+                          const std::byte* kept, int64_t token_bytes) {
+  const TokenIndex::Page at = TokenIndex::PageAt(kGeometry, page.data());
+  std::vector<int8_t> lead(half.n), levels(rest.n_padded() + 4);
+  std::vector<double> x(kDim * kPageTokens);
+  for (int64_t t = 0; t < kPageTokens; ++t, kept += token_bytes) {
+    const float unit =
+        TokenRest::kLeadUnit * (is_key ? index.ReadKey(at, t, half.n, lead.data())
+                                       : index.ReadValue(at, t, half.n, lead.data()));
+    TokenRest::ReadLead(rest, kept, half.n, lead.data());
+    const float scale = TokenRest::Read(rest, kept, levels.data());
+    for (int64_t i = 0; i < kDim; ++i) {
+      double& sum = x[i * kPageTokens + t] = half.mean()[i];
+      for (int64_t j = 0; j < half.n; ++j) sum += unit * lead[j] * half.rows[j * half.width + i];
+      for (int64_t j = 0; j < rest.n(); ++j) {
+        sum += scale * levels[j] * rest.rows[j * rest.width + i];
+      }
+    }
+  }
+  return x;
+}
+
+TEST_F(TokenIndexTest, RestBringsBackWhatTheIndexLoses) {
+  const std::vector<float> keys = Columns(7), values = Columns(8);
+  const TokenRest::Half &rest_keys = index_.rest().keys(1, 1),
+                        &rest_values = index_.rest().values(1, 1);
+  const int64_t token_bytes = rest_keys.bytes() + rest_values.bytes();
+  std::vector<std::byte> page(TokenIndex::PageBytes(kGeometry)), rest(kPageTokens * token_bytes);
+  PrincipalScratch scratch;
+  index_.Encode(1, 1, keys.data(), values.data(), scratch, page.data(), rest.data());
+  const std::vector<double> key =
+      Whole(index_, page, index_.keys(1, 1), true, rest_keys, rest.data(), token_bytes);
+  const std::vector<double> value = Whole(index_, page, index_.values(1, 1), false, rest_values,
+                                          rest.data() + rest_keys.bytes(), token_bytes);
+  EXPECT_LT(Lost(keys, key), 0.1);
+  EXPECT_LT(Lost(values, value), 0.03);
+}
+
 // Layers and heads have bases of their own.
 TEST_F(TokenIndexTest, EveryHeadIsCodedByItsOwnBasis) {
   const std::vector<float> keys = Columns(3), values = Columns(4);

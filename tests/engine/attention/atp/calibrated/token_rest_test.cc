@@ -1,10 +1,12 @@
 #include "engine/attention/atp/calibrated/token_rest.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
 #include <vector>
 
+#include "engine/lowrank/laplacian.h"
 #include "gtest/gtest.h"
 
 namespace lowkey {
@@ -26,7 +28,7 @@ std::vector<float> Numbers(const PrincipalCode& code, const TokenRest::Half& hal
   std::normal_distribution<float> normal;
   std::vector<float> out;
   for (int64_t j = 0; j < half.n(); ++j) {
-    const float deviation = factor * std::sqrt(half.VarianceOf(code, j));
+    const float deviation = factor * std::sqrt(code.variances[half.first + j]);
     for (int64_t t = 0; t < kCodedTokens; ++t) out.push_back(deviation * normal(rng));
   }
   return out;
@@ -42,7 +44,8 @@ Decoded EncodeAndRead(const PrincipalCode& code, const TokenRest::Half& half,
   Decoded out;
   const int64_t token_bytes = half.bytes() + 3;
   out.bytes.assign(kCodedTokens * token_bytes, std::byte{0x5a});
-  TokenRest::Encode(code, half, numbers.data(), out.bytes.data(), token_bytes);
+  const std::vector<uint8_t> parts(half.n_refined() * kCodedTokens);
+  TokenRest::Encode(code, half, parts.data(), numbers.data(), out.bytes.data(), token_bytes);
   out.numbers.resize(half.n() * kCodedTokens);
   // The levels' unit is that of the code of 4 bits, whose largest level is 127.
   std::vector<int8_t> levels(half.n_padded() + 4);
@@ -60,7 +63,7 @@ Decoded EncodeAndRead(const PrincipalCode& code, const TokenRest::Half& half,
     }
     for (int64_t j = 0; j < half.n(); ++j) {
       const float* row = with_rows.rows.data() + j * with_rows.width;
-      out.numbers[j * kCodedTokens + t] = double{scale} * levels[j] * row[half.ComponentOf(j)];
+      out.numbers[j * kCodedTokens + t] = double{scale} * levels[j] * row[half.first + j];
     }
   }
   return out;
@@ -77,11 +80,12 @@ double RelativeError(const std::vector<float>& numbers, const Decoded& decoded) 
 
 TEST(TokenRest, HoldsAsManyBytesAsItsBandsSay) {
   const TokenRest::Half keys = TokenRest::KeysOf(24, kDim), values = TokenRest::ValuesOf(16, kDim);
-  EXPECT_EQ(keys.n_refined, 12);
-  EXPECT_EQ(keys.n(), 12 + 40);
-  EXPECT_EQ(keys.bytes(), 1 + 4 / 2 + 8 / 4 + 16 * 3 / 8 + 24 / 4);
-  EXPECT_EQ(values.n(), 16 + 48);
-  EXPECT_EQ(values.bytes(), 1 + 16 / 4 + 48 * 3 / 8);
+  EXPECT_EQ(keys.n_refined(), 2 + 4 + 8);
+  EXPECT_EQ(keys.n(), 40);
+  EXPECT_EQ(keys.bytes(), 1 + 2 * 4 / 8 + 4 * 2 / 8 + 8 / 8 + 24 * 3 / 8 + 16 * 2 / 8);
+  EXPECT_EQ(values.n_refined(), 8);
+  EXPECT_EQ(values.n(), 48);
+  EXPECT_EQ(values.bytes(), 1 + 8 / 8 + 24 * 4 / 8 + 24 * 3 / 8);
 }
 
 TEST(TokenRest, CoversEveryComponentOfAnyHead) {
@@ -89,8 +93,8 @@ TEST(TokenRest, CoversEveryComponentOfAnyHead) {
     for (int64_t n_index : {int64_t{4}, int64_t{8}, (3 * dim / 8 + 3) / 4 * 4}) {
       for (const TokenRest::Half& half :
            {TokenRest::KeysOf(n_index, dim), TokenRest::ValuesOf(n_index, dim)}) {
-        EXPECT_EQ(half.n() - half.n_refined, std::max<int64_t>(0, dim - n_index)) << dim;
-        EXPECT_LE(half.n_refined, std::min(n_index, dim)) << dim;
+        EXPECT_EQ(half.n(), std::max<int64_t>(0, dim - n_index)) << dim;
+        EXPECT_LE(half.n_refined(), std::min(n_index, dim)) << dim;
         int64_t first = 0;
         for (const TokenRest::Band& band : half.bands) {
           EXPECT_GE(band.n, 0) << dim;
@@ -113,6 +117,30 @@ TEST(TokenRest, ReadsNumbersOfAnySizeWithTheSameRelativeError) {
       EXPECT_LT(RelativeError(numbers, EncodeAndRead(code, half, numbers)), 0.11) << factor;
     }
   }
+}
+
+TEST(TokenRest, EachBitMoreOfALevelHalvesItsError) {
+  const Codebook book = LaplacianCodebook(4);
+  const float unit = book.levels.back() / 127;
+  std::mt19937 rng(7);
+  std::normal_distribution<float> normal;
+  TokenRest::Half half;
+  double errors[5] = {};
+  for (int i = 0; i < 4000; ++i) {
+    const float x = normal(rng);
+    const auto level =
+        static_cast<uint8_t>(std::upper_bound(book.thresholds.begin(), book.thresholds.end(), x) -
+                             book.thresholds.begin());
+    for (int bits = 0; bits <= 4; ++bits) {
+      half.refined[0] = {bits > 0 ? 1 : 0, bits};
+      const std::byte kept[] = {std::byte{0}, std::byte{TokenRest::PartOf(x, level, bits)}};
+      auto code = static_cast<int8_t>(level);
+      TokenRest::ReadLead(half, kept, 1, &code);
+      errors[bits] += std::pow(double{x} - double{unit} * code, 2);
+    }
+  }
+  for (int bits = 1; bits <= 3; ++bits) EXPECT_LT(errors[bits], 0.4 * errors[bits - 1]) << bits;
+  EXPECT_LT(errors[4], errors[3]);  // the levels' unit is nearly as coarse
 }
 
 TEST(TokenRest, AVectorHasAScaleOfItsOwn) {
