@@ -188,6 +188,18 @@ absl::StatusOr<std::shared_ptr<Slab>> Cache::AllocateSlab(int64_t size_bytes) {
   return slab;
 }
 
+absl::Status Cache::MakeOwn(int64_t size_bytes, std::shared_ptr<Slab>& slab) {
+  const auto is_own = [&slab] { return slab != nullptr && slab.use_count() == 1; };
+  if (is_own()) return absl::OkStatus();
+  absl::StatusOr<std::shared_ptr<Slab>> taken = AllocateSlab(size_bytes);
+  // The reclaimer may have dropped the prefix that shared the slab, to make room.
+  if (is_own()) return absl::OkStatus();
+  LK_RETURN_IF_ERROR(taken.status());
+  if (slab != nullptr) Copy(slab->data(), (*taken)->data(), size_bytes);
+  slab = *std::move(taken);
+  return absl::OkStatus();
+}
+
 absl::Status Cache::FitIn(absl::FunctionRef<absl::Status()> take) {
   const absl::Status taken = take();
   if (!absl::IsResourceExhausted(taken) || arena_ == nullptr || !arena_->Compact()) return taken;

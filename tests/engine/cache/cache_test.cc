@@ -257,6 +257,34 @@ TEST(CacheSlabs, RefusesImpossibleSizes) {
   EXPECT_EQ(cache->used_bytes(), 0);
 }
 
+TEST(CacheSlabs, AreCopiedWhereOthersHoldThem) {
+  const auto cache = Make(4 * kPage);
+  std::shared_ptr<Slab> slab;
+  ASSERT_TRUE(cache->MakeOwn(kPage, slab).ok());
+  ASSERT_NE(slab, nullptr);
+  std::memset(slab->data(), 5, kPage);
+  const Slab* const first = slab.get();
+  ASSERT_TRUE(cache->MakeOwn(kPage, slab).ok());
+  EXPECT_EQ(slab.get(), first) << "nobody else holds it";
+  const std::shared_ptr<Slab> other = slab;
+  ASSERT_TRUE(cache->MakeOwn(kPage, slab).ok());
+  EXPECT_NE(slab.get(), first);
+  EXPECT_EQ(slab->data()[kPage - 1], std::byte{5});
+  EXPECT_EQ(cache->used_bytes(), 2 * kPage);
+}
+
+TEST(CacheSlabs, AreOwnOnceTheReclaimerDroppedTheOtherHolder) {
+  const auto cache = Make(kPage);
+  std::shared_ptr<Slab> slab = *cache->AllocateSlab(kPage), other = slab;
+  EXPECT_EQ(cache->MakeOwn(kPage, slab).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(slab, other);
+  const Slab* const first = slab.get();
+  // It frees nothing: the slab has no room for a copy, and needs none.
+  cache->SetReclaimer([&other] { return std::exchange(other, nullptr) != nullptr; });
+  EXPECT_TRUE(cache->MakeOwn(kPage, slab).ok());
+  EXPECT_EQ(slab.get(), first);
+}
+
 // The invariant of cache.h over random histories of pages, copies and slabs.
 TEST(Cache, AccountsHoldOverRandomOperations) {
   const int64_t budget = 40 * kPage + 77;
