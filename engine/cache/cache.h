@@ -114,8 +114,8 @@ class Cache {
   // past the budget or the machine's memory, or where no free memory in one piece is enough.
   absl::StatusOr<std::shared_ptr<Slab>> AllocateSlab(int64_t size_bytes);
 
-  // Makes `slab` one that nobody else holds: takes a slab of size_bytes where it is null, and copies
-  // it, size_bytes long, where others hold it too. AllocateSlab's errors, which leave it as it was.
+  // Makes `slab` one that nobody else holds: takes a slab of size_bytes where `slab` is null, and
+  // copies it, size_bytes long, where others hold it too. AllocateSlab's errors leave it as it was.
   absl::Status MakeOwn(int64_t size_bytes, std::shared_ptr<Slab>& slab);
 
   // Calls `take`, which takes pages and slabs and returns RESOURCE_EXHAUSTED where it cannot have

@@ -173,7 +173,7 @@ class EngineImpl : public Engine {
 
   // Owned by the engine's thread.
   LiveRequests live_;
-  std::vector<PrefixCache> prefixes_;  // by the cache that holds them, of which each is reclaimed
+  std::vector<PrefixCache> prefixes_;  // by the number of their cache (Place::CacheOf)
   const std::string file_space_;
   std::unique_ptr<PrefixFiles> files_;  // holds pages of prefixes that it writes; may be null
   bool is_all_paused_ = false;          // the last step had no rows
