@@ -25,12 +25,19 @@ void Buffer::Unmap::operator()(std::byte* p) const {
   }
 }
 
-void Buffer::GiveBack(size_t begin, size_t end) {
-  if (data_.get_deleter().mapped_bytes == 0) return;
+size_t SystemPageBytes() {
   static const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return page_bytes;
+}
+
+bool Buffer::GiveBack(size_t begin, size_t end) {
+  const size_t mapped_bytes = data_.get_deleter().mapped_bytes, page_bytes = SystemPageBytes();
+  if (mapped_bytes == 0) return false;
+  if (end >= size_bytes_) end = mapped_bytes;
   begin = (begin + page_bytes - 1) / page_bytes * page_bytes;
   end = end / page_bytes * page_bytes;
   if (begin < end) madvise(data_.get() + begin, end - begin, MADV_DONTNEED);
+  return true;
 }
 
 absl::StatusOr<Buffer> Buffer::Allocate(size_t size_bytes, Memory* memory) {

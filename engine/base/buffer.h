@@ -21,6 +21,9 @@ class Memory {
   virtual void Copy(const std::byte* from, std::byte* to, int64_t size_bytes) = 0;
 };
 
+// Returns the size of the pages in which the system gives memory to the host's programs.
+size_t SystemPageBytes();
+
 // Owned memory, zeros at first, aligned to 64 bytes. A buffer of 2 MiB and more on the host asks
 // for huge pages. Move-only.
 class Buffer {
@@ -36,8 +39,9 @@ class Buffer {
   size_t size_bytes() const { return size_bytes_; }
 
   // Gives the host's memory of the system's pages that lie within [begin, end) back: the bytes are
-  // zeros, and take memory when they are written again. Does nothing in buffers of under 2 MiB.
-  void GiveBack(size_t begin, size_t end);
+  // zeros, and take memory when they are written again. The buffer's last page counts as whole.
+  // Returns false and does nothing in buffers of under 2 MiB.
+  bool GiveBack(size_t begin, size_t end);
 
   template <typename T>
   T* as() {

@@ -51,6 +51,11 @@ class Arena {
   void ShrinkSlab(int64_t size_bytes, Place& place);
   std::byte* SlabAt(const Place& place) { return data_.data() + place.offset; }
 
+  // Calls Buffer::GiveBack for bytes of the host that no page and no slab has.
+  bool GiveBack(int64_t begin, int64_t end) {
+    return data_.GiveBack(static_cast<size_t>(begin), static_cast<size_t>(end));
+  }
+
   int64_t size_bytes() const { return size_bytes_; }
   // Returns whether the arena holds no slab.
   bool is_empty() const { return slabs_.empty(); }

@@ -71,7 +71,11 @@ int64_t Slab::size_bytes() const { return lease_.place->size_bytes; }
 void Slab::Shrink(int64_t size_bytes) {
   const int64_t before = this->size_bytes();
   LK_CHECK(size_bytes >= 0 && size_bytes <= before);
-  lease_.arena->ShrinkSlab(size_bytes, *lease_.place);
+  if (lease_.region == nullptr) {
+    lease_.arena->ShrinkSlab(size_bytes, *lease_.place);
+  } else {
+    cache_->slabs_.Shrink(size_bytes, lease_);
+  }
   cache_->used_bytes_.fetch_sub(before - size_bytes, std::memory_order_relaxed);
 }
 
@@ -135,15 +139,16 @@ std::optional<int64_t> Cache::TakePage() {
   return number;
 }
 
-void Cache::GiveBackPages(int64_t bytes) {
-  const int64_t most = budget_bytes_ - bytes - slabs_.written_bytes();
-  const auto n_written = [this] {
-    return static_cast<int64_t>(references_.size() - n_given_back_);
+void Cache::GiveBack() {
+  const auto pages_bytes = [this] {
+    return static_cast<int64_t>(references_.size() - n_given_back_) * page_bytes_;
   };
-  while (n_given_back_ < free_pages_.size() && n_written() * page_bytes_ > most) {
+  while (n_given_back_ < free_pages_.size() &&
+         pages_bytes() + slabs_.written_bytes() > budget_bytes_) {
     const auto begin = static_cast<size_t>(free_pages_[n_given_back_++] * page_bytes_);
     pages_.GiveBack(begin, begin + static_cast<size_t>(page_bytes_));
   }
+  slabs_.GiveBack(budget_bytes_ - pages_bytes());
 }
 
 void Cache::FreePage(int64_t number) {
@@ -158,6 +163,7 @@ absl::StatusOr<PageHandle> Cache::AllocatePage() {
   if (!number.has_value()) return NoRoom("page", page_bytes_);
   if (*number == static_cast<int64_t>(references_.size())) references_.push_back(0);
   references_[*number] = 1;
+  if (arena_ == nullptr) GiveBack();
   used_bytes_.fetch_add(page_bytes_, std::memory_order_relaxed);
   return PageHandle(this, *number);
 }
@@ -175,11 +181,23 @@ absl::StatusOr<std::shared_ptr<Slab>> Cache::AllocateSlab(int64_t size_bytes) {
     slab->lease_ = {arena_.get(), arena_->TakeSlab(size_bytes)};
     if (slab->lease_.place == nullptr) return NoRoom("slab", size_bytes);
   } else {
-    GiveBackPages(size_bytes);
     LK_ASSIGN_OR_RETURN(slab->lease_, slabs_.Take(size_bytes));
+    GiveBack();
   }
   used_bytes_.fetch_add(size_bytes, std::memory_order_relaxed);
   return slab;
+}
+
+absl::Status Cache::MakeOwn(int64_t size_bytes, std::shared_ptr<Slab>& slab) {
+  const auto is_own = [&slab] { return slab != nullptr && slab.use_count() == 1; };
+  if (is_own()) return absl::OkStatus();
+  absl::StatusOr<std::shared_ptr<Slab>> taken = AllocateSlab(size_bytes);
+  // The reclaimer may have dropped the prefix that shared the slab, to make room.
+  if (is_own()) return absl::OkStatus();
+  LK_RETURN_IF_ERROR(taken.status());
+  if (slab != nullptr) Copy(slab->data(), (*taken)->data(), size_bytes);
+  slab = *std::move(taken);
+  return absl::OkStatus();
 }
 
 absl::Status Cache::FitIn(absl::FunctionRef<absl::Status()> take) {

@@ -81,10 +81,13 @@ class Slab {
 // requests. Invariant: used_bytes() = page_bytes * live pages + bytes of live slabs <=
 // budget_bytes(). One thread, except used_bytes().
 //
-// On the host the system gives memory as it is first written, slabs lie in regions of their own,
-// and free pages go back to the system before more than the budget would have been written. On
-// a device pages and slabs are taken from one arena, without an allocation. It is a little larger
-// than the budget, so that no gaps between slabs make it refuse what the budget has.
+// On the host the system gives memory as it is first written, and slabs lie in regions of their
+// own. Before more than the budget would have been written, free pages go back to the system, and
+// then the gaps between slabs: what stays beyond the budget is less than two of the system's pages
+// for each slab, and what the system's huge pages take in advance.
+//
+// On a device pages and slabs are taken from one arena, without an allocation. It is a little
+// larger than the budget, so that no gaps between slabs make it refuse what the budget has.
 class Cache {
  public:
   // Reserves address space for the budget, or takes all of a device's. RESOURCE_EXHAUSTED when that
@@ -110,6 +113,10 @@ class Cache {
   // Returns a slab: zeros on the host, on a device what the bytes were before. RESOURCE_EXHAUSTED
   // past the budget or the machine's memory, or where no free memory in one piece is enough.
   absl::StatusOr<std::shared_ptr<Slab>> AllocateSlab(int64_t size_bytes);
+
+  // Makes `slab` one that nobody else holds: takes a slab of size_bytes where `slab` is null, and
+  // copies it, size_bytes long, where others hold it too. AllocateSlab's errors leave it as it was.
+  absl::Status MakeOwn(int64_t size_bytes, std::shared_ptr<Slab>& slab);
 
   // Calls `take`, which takes pages and slabs and returns RESOURCE_EXHAUSTED where it cannot have
   // them. On a device, free memory that is in pieces is then put together, and `take` is called
@@ -137,8 +144,9 @@ class Cache {
   // Returns a free page's number; nullopt where the device's memory is in pieces.
   std::optional<int64_t> TakePage();
   void FreePage(int64_t number);
-  // On the host: gives free pages back until `bytes` more can be written within the budget.
-  void GiveBackPages(int64_t bytes);
+  // On the host: gives free pages, and then gaps between slabs, back until what is held, and may be
+  // written from now on, is within the budget together with what was written before.
+  void GiveBack();
 
   Memory* const memory_;
   const int64_t budget_bytes_;

@@ -63,9 +63,9 @@ class PlaceOnDevice : public Place {
     return absl::OkStatus();
   }
   const DevicePlace* device_place() const override { return &device_place_; }
-  int64_t budget_bytes(const AttentionMechanism& mechanism,
-                       const AttentionOptions& options) const override {
-    return caches_[mechanism.OnlyQueues(options) ? 0 : 1]->budget_bytes();
+  size_t CacheOf(const AttentionMechanism& mechanism,
+                 const AttentionOptions& options) const override {
+    return mechanism.OnlyQueues(options) ? 0 : 1;
   }
 
   absl::StatusOr<Buffer> Hold(absl::Span<const float> values) const override {

@@ -51,10 +51,11 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
       after_delivery_(options.after_delivery),
       scheduler_(WithCallbacks(SchedulerOptionsOf(options, *runner_))),
       max_mixed_rows_(runner_->max_rows()),
+      prefixes_(runner_->n_caches()),
       file_space_(std::move(file_space)),
       files_(std::move(files)),
       pace_(options.step_target, runner_->max_rows()) {
-  runner_->SetReclaimer([this] { return Reclaim(); });
+  runner_->SetReclaimer([this](size_t cache) { return Reclaim(cache); });
   const int32_t context = runner_->config().context_tokens;
   limits_.context_tokens =
       options.context_tokens > 0 ? std::min(options.context_tokens, context) : context;

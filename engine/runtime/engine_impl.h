@@ -121,7 +121,10 @@ class EngineImpl : public Engine {
   void EndReading(RequestState& state);
   void EndSilentReads();
   void Extend(const RequestState& state, const PrefixFiles::Found& found);
-  bool Reclaim();
+  bool Reclaim(size_t cache);
+  PrefixCache& PrefixesFor(const EngineRequest& request) {
+    return prefixes_[runner_->CacheOf(request.attention)];
+  }
   void QueueDraw(const std::vector<ScheduledRows>& batch, Step& step);
   void ForkAt(const WantedRow& wanted);
   RowRequest RequestOf(const WantedRow& wanted);
@@ -170,7 +173,7 @@ class EngineImpl : public Engine {
 
   // Owned by the engine's thread.
   LiveRequests live_;
-  PrefixCache prefixes_;
+  std::vector<PrefixCache> prefixes_;  // by the number of their cache (Place::CacheOf)
   const std::string file_space_;
   std::unique_ptr<PrefixFiles> files_;  // holds pages of prefixes that it writes; may be null
   bool is_all_paused_ = false;          // the last step had no rows

@@ -64,7 +64,7 @@ void EngineImpl::NoteCachedRows(RequestState& state, bool is_final) {
   if (!keeps_prefixes_) return;
   int64_t n_cached = 0;  // without memory to look prefixes up, forecasts count all rows
   (void)Guarded([&] {
-    n_cached = prefixes_.NumTokens(state);
+    n_cached = PrefixesFor(state.request).NumTokens(state);
     scheduler_.NoteCachedRows(state.id, n_cached);
   });
   if (!is_final || !state.forecast.has_value() || state.is_forecast_final) return;

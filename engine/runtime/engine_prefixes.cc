@@ -24,7 +24,8 @@ void EngineImpl::SavePrefix(const RequestState& state, int64_t n_computed) {
   if (!keeps_prefixes_) return;
   // A prefix that cannot be saved will be computed again.
   (void)Guarded([&] {
-    prefixes_.Save(state, runner_->mechanism(state.request.attention.mechanism), n_computed);
+    const EngineRequest& request = state.request;
+    PrefixesFor(request).Save(state, runner_->mechanism(request.attention.mechanism), n_computed);
     if (files_ != nullptr && n_computed >= state.n_prompt_tokens()) WriteFiles(state, n_computed);
   });
 }
@@ -34,7 +35,8 @@ int64_t EngineImpl::RestorePrefix(RequestState& state) {
   if (!keeps_prefixes_) return 0;
   int64_t n_tokens = 0;
   const AttentionMechanism& mechanism = runner_->mechanism(state.request.attention.mechanism);
-  if (!Guarded([&] { n_tokens = prefixes_.Restore(state, mechanism); }).ok()) state.ReleaseCache();
+  PrefixCache& prefixes = PrefixesFor(state.request);
+  if (!Guarded([&] { n_tokens = prefixes.Restore(state, mechanism); }).ok()) state.ReleaseCache();
   if (state.started.has_value()) return n_tokens;  // preempted: the caller was told already
   state.n_cached_tokens = static_cast<int32_t>(n_tokens);
   counters_.n_prefix_queries += state.n_prompt_tokens();
@@ -42,12 +44,13 @@ int64_t EngineImpl::RestorePrefix(RequestState& state) {
   return n_tokens;
 }
 
-// Gives memory up that the cache needs: the prefixes used longest ago, then those that wait to be
-// written.
-bool EngineImpl::Reclaim() {
-  const int64_t n_used = runner_->used_cache_bytes();
-  while (prefixes_.DropOldest()) {
-    if (runner_->used_cache_bytes() < n_used) return true;
+// Gives memory of a cache up: its prefixes that were used longest ago, then those that wait to be
+// written, which a place with one cache alone has. Prefixes in another cache stay: they would be
+// lost for nothing.
+bool EngineImpl::Reclaim(size_t cache) {
+  const int64_t n_used = runner_->used_bytes_of_cache(cache);
+  while (prefixes_[cache].DropOldest()) {
+    if (runner_->used_bytes_of_cache(cache) < n_used) return true;
   }
   return files_ != nullptr && files_->DropWrite();
 }
@@ -93,7 +96,7 @@ bool EngineImpl::ReadFiles(const RequestState& state, const PrefixFiles::Found* 
   bool is_reading = false;
   // Without memory the prompt is computed.
   (void)Guarded([&] {
-    int64_t first_piece = prefixes_.NumTokens(state) / shape->n_tokens;
+    int64_t first_piece = PrefixesFor(request).NumTokens(state) / shape->n_tokens;
     if (coming != nullptr) {
       if (first_piece < coming->read.first_piece) return;  // what they follow is gone
       const auto n_coming = static_cast<int64_t>(coming->pieces.size());
@@ -140,9 +143,10 @@ void EngineImpl::Extend(const RequestState& state, const PrefixFiles::Found& fou
   const int64_t n_after = n_before + static_cast<int64_t>(found.pieces.size()) * shape.n_tokens;
   int64_t n_tokens = n_before;
   (void)Guarded([&] {
-    if (prefixes_.NumTokens(state) >= n_after) return;  // another request has taken them
+    PrefixCache& prefixes = PrefixesFor(state.request);
+    if (prefixes.NumTokens(state) >= n_after) return;  // another request has taken them
     AttentionMechanism& mechanism = runner_->mechanism(state.request.attention.mechanism);
-    n_tokens = prefixes_.Extend(state, mechanism, n_before, found.pieces).value_or(n_before);
+    n_tokens = prefixes.Extend(state, mechanism, n_before, found.pieces).value_or(n_before);
   });
   counters_.n_prefix_file_tokens += n_tokens - n_before;
 }

@@ -204,7 +204,7 @@ absl::Status EngineImpl::ComputeBatch(const std::vector<ScheduledRows>& batch) {
     SavePrefixAt(*live_.at(rows.request), rows.first_position + rows.n_rows);
   }
   runner_->Advance();
-  prefixes_.Recount();
+  for (PrefixCache& prefixes : prefixes_) prefixes.Recount();
   const ScheduledRows* before = nullptr;  // a request's rows follow one another
   for (const ScheduledRows& rows : batch) {
     RequestState& state = *live_.at(rows.request);

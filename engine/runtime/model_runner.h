@@ -129,10 +129,17 @@ class ModelRunner {
   int64_t used_cache_bytes() const { return place_->used_cache_bytes(); }
   // The budget of the cache that sequences with these options are held in.
   int64_t cache_budget_bytes(const AttentionOptions& options) const {
-    return place_->budget_bytes(mechanism(options.mechanism), options);
+    return place_->cache(CacheOf(options)).budget_bytes();
   }
-  // Calls Cache::SetReclaimer of all caches.
-  void SetReclaimer(const std::function<bool()>& reclaim) { place_->SetReclaimer(reclaim); }
+  // Place::CacheOf and Place::SetReclaimer, which number the caches.
+  size_t n_caches() const { return place_->n_caches(); }
+  size_t CacheOf(const AttentionOptions& options) const {
+    return place_->CacheOf(mechanism(options.mechanism), options);
+  }
+  int64_t used_bytes_of_cache(size_t cache) const { return place_->cache(cache).used_bytes(); }
+  void SetReclaimer(const std::function<bool(size_t cache)>& reclaim) {
+    place_->SetReclaimer(reclaim);
+  }
   int64_t max_rows() const { return max_rows_; }
   // The bytes of weights, and of the calibration where there is one.
   int64_t weight_bytes() const;

@@ -16,8 +16,10 @@ int64_t Place::used_cache_bytes() const {
   return total;
 }
 
-void Place::SetReclaimer(const std::function<bool()>& reclaim) {
-  for (const auto& cache : caches_) cache->SetReclaimer(reclaim);
+void Place::SetReclaimer(const std::function<bool(size_t cache)>& reclaim) {
+  for (size_t i = 0; i < caches_.size(); ++i) {
+    caches_[i]->SetReclaimer([reclaim, i] { return reclaim(i); });
+  }
 }
 
 absl::Status EachLogits(Decoder& decoder, absl::Span<const int64_t> rows,

@@ -55,12 +55,12 @@ class Place {
   const Cache& cache() const { return *caches_[0]; }
   virtual const DevicePlace* device_place() const { return nullptr; }
   int64_t used_cache_bytes() const;
-  // Returns the budget of the cache that such sequences are held in.
-  virtual int64_t budget_bytes(const AttentionMechanism&, const AttentionOptions&) const {
-    return cache().budget_bytes();
-  }
-  // Calls Cache::SetReclaimer of all caches.
-  void SetReclaimer(const std::function<bool()>& reclaim);
+  size_t n_caches() const { return caches_.size(); }
+  const Cache& cache(size_t index) const { return *caches_[index]; }
+  // Returns the index of the cache that holds all pages and slabs of such sequences.
+  virtual size_t CacheOf(const AttentionMechanism&, const AttentionOptions&) const { return 0; }
+  // Calls Cache::SetReclaimer of all caches: `reclaim` is told which cache is short of memory.
+  void SetReclaimer(const std::function<bool(size_t cache)>& reclaim);
 
   // Memory of this place that holds `values`. RESOURCE_EXHAUSTED.
   virtual absl::StatusOr<Buffer> Hold(absl::Span<const float> values) const = 0;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numbers>
 #include <utility>
 
@@ -114,16 +113,9 @@ std::pair<const void*, StorageType> HostLasso::SourceTile(const Place& at, int64
 
 absl::Status HostLasso::TakeGram(SequenceCache& sequence) {
   std::shared_ptr<Slab>& gram = sequence.state.As<LassoState>().gram;
-  if (gram != nullptr && gram.use_count() == 1) return absl::OkStatus();
-  absl::StatusOr<std::shared_ptr<Slab>> taken = context_.cache->AllocateSlab(GramBytes());
-  // The cache may have dropped the prefix that shared the matrix, to make room.
-  if (!taken.ok() && gram != nullptr && gram.use_count() == 1) return absl::OkStatus();
-  LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> own, std::move(taken));
-  const std::shared_ptr<Slab> shared = std::exchange(gram, std::move(own));
-  if (shared != nullptr) {
-    std::memcpy(gram->data(), shared->data(), static_cast<size_t>(GramBytes()));
-    return absl::OkStatus();
-  }
+  const bool is_new = gram == nullptr;
+  LK_RETURN_IF_ERROR(context_.cache->MakeOwn(GramBytes(), gram));
+  if (!is_new) return absl::OkStatus();
   const int64_t d = geometry_.head_dim;
   std::vector<float> row(d);
   for (int64_t t = 0; t < options_.extra_tokens; ++t) {

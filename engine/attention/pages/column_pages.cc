@@ -14,14 +14,9 @@ absl::Status TakeSlabPages(const Segment& segment, int64_t page_bytes, Cache& ca
   const int64_t last = (segment.first_position + segment.n_rows - 1) / kPageTokens;
   for (int64_t i = segment.first_position / kPageTokens; i <= last; ++i) {
     const bool exists = i < static_cast<int64_t>(pages.size());
-    if (exists && pages[i].use_count() == 1) continue;
-    LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> page, cache.AllocateSlab(page_bytes));
-    if (exists) {
-      cache.Copy(pages[i]->data(), page->data(), page_bytes);
-      pages[i] = std::move(page);
-    } else {
-      pages.push_back(std::move(page));
-    }
+    std::shared_ptr<Slab> added;
+    LK_RETURN_IF_ERROR(cache.MakeOwn(page_bytes, exists ? pages[i] : added));
+    if (!exists) pages.push_back(std::move(added));
   }
   return absl::OkStatus();
 }

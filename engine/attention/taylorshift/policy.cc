@@ -113,17 +113,8 @@ int64_t TaylorShiftPolicy::PagesToFold(const SequenceCache& sequence, int64_t en
 // Takes the sums; the sequence's own copy if this step folds into them.
 absl::Status TaylorShiftPolicy::TakeState(TaylorState& state, int64_t last_page) const {
   const bool folds = last_page * kPageTokens > state.n_folded_tokens;
-  if (state.sums != nullptr && (!folds || state.sums.use_count() == 1)) return absl::OkStatus();
-  absl::StatusOr<std::shared_ptr<Slab>> taken =
-      context_.cache->AllocateSlab(TaylorSlabBytes(context_.geometry));
-  // The cache may have dropped the prefix that shared the state, to make room.
-  if (!taken.ok() && state.sums != nullptr && state.sums.use_count() == 1) return absl::OkStatus();
-  LK_ASSIGN_OR_RETURN(std::shared_ptr<Slab> sums, std::move(taken));
-  if (state.sums != nullptr) {
-    context_.cache->Copy(state.sums->data(), sums->data(), sums->size_bytes());
-  }
-  state.sums = std::move(sums);
-  return absl::OkStatus();
+  if (state.sums != nullptr && !folds) return absl::OkStatus();
+  return context_.cache->MakeOwn(TaylorSlabBytes(context_.geometry), state.sums);
 }
 
 absl::Status TaylorShiftPolicy::PlanSegment(int32_t segment_index, const Segment& segment) {

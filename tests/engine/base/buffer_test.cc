@@ -30,6 +30,20 @@ TEST(Buffer, LargeOnesStartOnAHugePage) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % (size_t{2} << 20), 0u);
 }
 
+TEST(Buffer, GivesBackWholePagesOfTheSystemAlone) {
+  const size_t page = SystemPageBytes(), size = (size_t{2} << 20) + 100;
+  Buffer buffer = *Buffer::Allocate(size);
+  std::fill_n(buffer.data(), size, std::byte{1});
+  EXPECT_TRUE(buffer.GiveBack(1, 3 * page - 1));
+  EXPECT_EQ(buffer.data()[page - 1], std::byte{1});
+  EXPECT_EQ(buffer.data()[page], std::byte{0});
+  EXPECT_EQ(buffer.data()[2 * page - 1], std::byte{0});
+  EXPECT_EQ(buffer.data()[2 * page], std::byte{1});
+  EXPECT_TRUE(buffer.GiveBack(size - 100, size));
+  EXPECT_EQ(buffer.data()[size - 1], std::byte{0}) << "the last page counts as whole";
+  EXPECT_FALSE(Buffer::Allocate(4 * page)->GiveBack(0, 4 * page)) << "the heap has it";
+}
+
 TEST(Buffer, OfNothingHasNoMemory) {
   const absl::StatusOr<Buffer> buffer = Buffer::Allocate(0);
   ASSERT_TRUE(buffer.ok());

@@ -81,6 +81,53 @@ TEST(CachePages, FreePagesGoBackBeforeSlabsTakeTheirBytes) {
   EXPECT_EQ(*page.data(), std::byte{1}) << "the warmest one is taken";
 }
 
+// Takes 48 slabs of 1 MiB that hold ones, and frees every other one: no later slab of 2 MiB fits
+// into the gaps. Returns where the freed slabs were.
+std::vector<const std::byte*> LeaveGaps(Cache& cache, std::vector<std::shared_ptr<Slab>>& held) {
+  constexpr int64_t kLarge = 1 << 20;
+  std::vector<const std::byte*> gaps;
+  std::vector<std::shared_ptr<Slab>> others;
+  for (int i = 0; i < 48; ++i) {
+    auto slab = *cache.AllocateSlab(kLarge);
+    std::memset(slab->data(), 1, kLarge);
+    if (i % 2 == 0) gaps.push_back(slab->data());
+    (i % 2 == 0 ? others : held).push_back(std::move(slab));
+  }
+  return gaps;
+}
+
+int64_t CountOnes(const std::vector<const std::byte*>& places) {
+  return std::count_if(places.begin(), places.end(),
+                       [](const std::byte* place) { return *place == std::byte{1}; });
+}
+
+TEST(CacheSlabs, GapsGoBackBeforeLargerSlabsTakeTheirBytes) {
+  if (SlabRegions::kRegionBytes == 0) GTEST_SKIP() << "every slab is a region under the sanitizer";
+  constexpr int64_t kLarge = 1 << 20;
+  const auto cache = Make(48 * kLarge, kLarge);
+  std::vector<std::shared_ptr<Slab>> held;
+  const std::vector<const std::byte*> gaps = LeaveGaps(*cache, held);
+  EXPECT_EQ(CountOnes(gaps), 24) << "memory that is warm is kept";
+  for (int i = 0; i < 12; ++i) {
+    held.push_back(*cache->AllocateSlab(2 * kLarge));
+    std::memset(held.back()->data(), 2, 2 * kLarge);
+  }
+  EXPECT_EQ(CountOnes(gaps), 0) << "slabs have the whole budget";
+  for (int i = 0; i < 24; ++i) EXPECT_EQ(held[i]->data()[kLarge - 1], std::byte{1});
+}
+
+TEST(CachePages, GapsBetweenSlabsGoBackBeforePagesTakeTheirBytes) {
+  if (SlabRegions::kRegionBytes == 0) GTEST_SKIP() << "every slab is a region under the sanitizer";
+  constexpr int64_t kLarge = 1 << 20;
+  const auto cache = Make(48 * kLarge, kLarge);
+  std::vector<std::shared_ptr<Slab>> held;
+  const std::vector<const std::byte*> gaps = LeaveGaps(*cache, held);
+  std::vector<PageHandle> pages;
+  for (int i = 0; i < 24; ++i) pages.push_back(Page(*cache));
+  EXPECT_EQ(CountOnes(gaps), 0) << "slabs and pages have the whole budget";
+  for (const auto& slab : held) EXPECT_EQ(slab->data()[kLarge - 1], std::byte{1});
+}
+
 TEST(CachePages, DroppedPageIsUsedAgain) {
   const auto cache = Make(kPage);
   const std::byte* first = nullptr;
@@ -208,6 +255,34 @@ TEST(CacheSlabs, RefusesImpossibleSizes) {
         << size;
   }
   EXPECT_EQ(cache->used_bytes(), 0);
+}
+
+TEST(CacheSlabs, AreCopiedWhereOthersHoldThem) {
+  const auto cache = Make(4 * kPage);
+  std::shared_ptr<Slab> slab;
+  ASSERT_TRUE(cache->MakeOwn(kPage, slab).ok());
+  ASSERT_NE(slab, nullptr);
+  std::memset(slab->data(), 5, kPage);
+  const Slab* const first = slab.get();
+  ASSERT_TRUE(cache->MakeOwn(kPage, slab).ok());
+  EXPECT_EQ(slab.get(), first) << "nobody else holds it";
+  const std::shared_ptr<Slab> other = slab;
+  ASSERT_TRUE(cache->MakeOwn(kPage, slab).ok());
+  EXPECT_NE(slab.get(), first);
+  EXPECT_EQ(slab->data()[kPage - 1], std::byte{5});
+  EXPECT_EQ(cache->used_bytes(), 2 * kPage);
+}
+
+TEST(CacheSlabs, AreOwnOnceTheReclaimerDroppedTheOtherHolder) {
+  const auto cache = Make(kPage);
+  std::shared_ptr<Slab> slab = *cache->AllocateSlab(kPage), other = slab;
+  EXPECT_EQ(cache->MakeOwn(kPage, slab).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(slab, other);
+  const Slab* const first = slab.get();
+  // It frees nothing: the slab has no room for a copy, and needs none.
+  cache->SetReclaimer([&other] { return std::exchange(other, nullptr) != nullptr; });
+  EXPECT_TRUE(cache->MakeOwn(kPage, slab).ok());
+  EXPECT_EQ(slab.get(), first);
 }
 
 // The invariant of cache.h over random histories of pages, copies and slabs.

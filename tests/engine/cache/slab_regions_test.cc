@@ -68,6 +68,62 @@ TEST(SlabRegions, RefusesWhatTheMachineDoesNotHave) {
   regions.Free(*lease);
 }
 
+TEST(SlabRegions, GiveBackTakesNothingFromSlabs) {
+  if (SlabRegions::kRegionBytes == 0) GTEST_SKIP() << "every slab is a region under the sanitizer";
+  const auto page = static_cast<int64_t>(SystemPageBytes());
+  SlabRegions regions;
+  // From high addresses to low: the middle slab shares a page of the system with either neighbor.
+  const auto a = *regions.Take(page / 2), b = *regions.Take(3 * page), c = *regions.Take(page / 2);
+  for (const auto& lease : {a, b, c}) {
+    std::memset(DataOf(lease), 1, static_cast<size_t>(lease.place->size_bytes));
+  }
+  EXPECT_EQ(regions.written_bytes(), 4 * page);
+  std::byte* const gap = DataOf(b);
+  regions.Free(b);
+  EXPECT_EQ(regions.written_bytes(), 4 * page);
+  regions.GiveBack(4 * page);
+  EXPECT_EQ(gap[page], std::byte{1}) << "so much may be written";
+  regions.GiveBack(0);
+  EXPECT_EQ(regions.written_bytes(), 2 * page) << "the pages that the neighbors have";
+  EXPECT_EQ(gap[page], std::byte{0});
+  for (const auto& lease : {a, c}) {
+    EXPECT_EQ(DataOf(lease)[0], std::byte{1});
+    EXPECT_EQ(DataOf(lease)[lease.place->size_bytes - 1], std::byte{1});
+  }
+  const auto again = *regions.Take(3 * page);
+  EXPECT_EQ(DataOf(again), gap);
+  EXPECT_TRUE(IsZero(again)) << "the pages of the neighbors had the old contents";
+  EXPECT_EQ(regions.written_bytes(), 4 * page);
+  for (const auto& lease : {a, again, c}) regions.Free(lease);
+  regions.GiveBack(0);
+  EXPECT_EQ(regions.written_bytes(), 0);
+}
+
+TEST(SlabRegions, WhatASlabIsShrunkByCanGoBack) {
+  if (SlabRegions::kRegionBytes == 0) GTEST_SKIP() << "every slab is a region under the sanitizer";
+  const auto page = static_cast<int64_t>(SystemPageBytes());
+  SlabRegions regions;
+  const auto slab = *regions.Take(8 * page);
+  std::memset(DataOf(slab), 1, static_cast<size_t>(8 * page));
+  regions.Shrink(page + 1, slab);
+  regions.GiveBack(0);
+  EXPECT_EQ(regions.written_bytes(), 2 * page);
+  EXPECT_EQ(DataOf(slab)[page], std::byte{1});
+  regions.Free(slab);
+}
+
+TEST(SlabRegions, ARegionThatGoesBackIsWrittenNoLonger) {
+  SlabRegions regions;
+  const auto a = *regions.Take(kLarge), b = *regions.Take(kLarge);
+  EXPECT_EQ(regions.written_bytes(), 2 * kLarge);
+  regions.Free(a);
+  EXPECT_EQ(regions.written_bytes(), 2 * kLarge);
+  regions.Free(b);
+  EXPECT_EQ(regions.written_bytes(), kLarge);
+  regions.GiveBack(0);
+  EXPECT_EQ(regions.written_bytes(), 0);
+}
+
 TEST(SlabRegions, SmallSlabsShareARegion) {
   if (SlabRegions::kRegionBytes == 0) GTEST_SKIP() << "every slab is a region under the sanitizer";
   SlabRegions regions;

@@ -95,6 +95,30 @@ TEST_F(EngineDeviceTest, TheBudgetMayBeLargerThanTheHostsMemory) {
   for (const auto& one : together) EXPECT_TRUE(one->Wait().status.ok());
 }
 
+// Requests that the host attends for fill the host's cache with their prefixes. A prefix in the
+// device's cache is older than all of them, and would be lost for nothing.
+TEST_F(EngineDeviceTest, AShortageOfTheHostsCacheLeavesPrefixesOfTheDevice) {
+  EngineOptions options;
+  options.cache_bytes = int64_t{1} << 20;
+  StartOnDevice(options);
+  const auto n_cached = [this](const EngineRequest& request) {
+    const FinalEvent event = Submit(request)->Wait();
+    EXPECT_TRUE(event.status.ok()) << event.status;
+    return event.n_cached_tokens;
+  };
+  const auto on_host = [](int variant) {
+    EngineRequest request = Request(130, 2, variant);
+    request.attention.mechanism = Mechanism::kLasso;
+    return request;
+  };
+  EXPECT_EQ(n_cached(Request(130, 2)), 0);
+  EXPECT_EQ(n_cached(on_host(0)), 0);
+  EXPECT_EQ(n_cached(on_host(0)), 128);
+  for (int variant = 1; variant < 90; ++variant) EXPECT_EQ(n_cached(on_host(variant)), 0);
+  EXPECT_EQ(n_cached(on_host(0)), 0) << "the host's cache was never short";
+  EXPECT_EQ(n_cached(Request(130, 2)), 128);
+}
+
 TEST_F(EngineDeviceTest, ARankThatTheDeviceHasNoSharedMemoryForIsRefused) {
   const int64_t before = emulated::MostSharedBytes();
   emulated::LimitShared(AtpSharedBytes(8, 4));  // heads of 8
