@@ -26,6 +26,7 @@
 #include "server/config/terminal/terminal.h"
 #include "server/config/token_text.h"
 #include "server/net/address.h"
+#include "server/request/limits.h"
 
 namespace lowkey {
 namespace {
