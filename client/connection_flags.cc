@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "engine/base/files.h"
 #include "engine/base/status_macros.h"
 #include "server/auth/credential_flags.h"
 #include "server/auth/tls_files.h"
-#include "server/config/token_text.h"
 #include "server/net/address.h"
 
 namespace lowkey {

@@ -1,15 +1,9 @@
 #include "tokenizer/settings.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <limits>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/files.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 
@@ -119,42 +113,7 @@ constexpr SettingsFile kFiles[] = {{"tokenizer_config.json", ReadConfig},
                                    {"generation_config.json", ReadIds},
                                    {"config.json", ReadIds}};
 
-absl::Status Errno(const std::string& path, const std::string& what) {
-  const int error = errno;
-  const std::string message = absl::StrCat(path, ": ", what, ": ", std::strerror(error));
-  if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
-  return absl::InternalError(message);
-}
-
 }  // namespace
-
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t max_bytes) {
-  // Opening a named pipe must not hang.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return Errno(path, "cannot open");
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  struct stat info;
-  if (fstat(fd, &info) != 0) return Errno(path, "cannot stat");
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file, expected one"));
-  }
-  const size_t n_bytes = static_cast<size_t>(info.st_size);
-  if (n_bytes > max_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", n_bytes, " bytes, expected at most ", max_bytes));
-  }
-  std::string text(n_bytes, '\0');
-  size_t n_read = 0;
-  while (n_read < n_bytes) {
-    const ssize_t n = read(fd, text.data() + n_read, n_bytes - n_read);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Errno(path, "cannot read");
-    if (n == 0) break;  // shortened meanwhile; what it holds is then judged as it is
-    n_read += static_cast<size_t>(n);
-  }
-  text.resize(n_read);
-  return text;
-}
 
 absl::StatusOr<TokenizerSettings> LoadTokenizerSettings(const std::string& directory) {
   TokenizerSettings settings;

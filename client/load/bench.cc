@@ -19,6 +19,7 @@
 #include "client/load/run_point.h"
 #include "client/load/sse_client.h"
 #include "client/report/page.h"
+#include "engine/base/files.h"
 #include "engine/base/short_turns.h"
 #include "engine/base/status_macros.h"
 #include "server/config/command.h"

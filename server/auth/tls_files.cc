@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/files.h"
 #include "engine/base/status_macros.h"
-#include "server/auth/watched_files.h"
 
 namespace lowkey {
 namespace {
@@ -128,15 +128,15 @@ absl::Status UseTlsFiles(const TlsPaths& paths, const TlsFiles& files, ssl_ctx_s
 
 absl::StatusOr<std::string> ReadAuthority(const std::string& path) {
   ERR_clear_error();
-  LK_ASSIGN_OR_RETURN(std::string pem, ReadSmallFile(path, kMaxPemBytes));
+  LK_ASSIGN_OR_RETURN(std::string pem, ReadWholeFile(path, kMaxPemBytes));
   LK_RETURN_IF_ERROR(ParseCertificates(path, pem).status());
   return pem;
 }
 
 absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths) {
   TlsFiles files;
-  LK_ASSIGN_OR_RETURN(files.certificate, ReadSmallFile(paths.certificate, kMaxPemBytes));
-  LK_ASSIGN_OR_RETURN(files.key, ReadSmallFile(paths.key, kMaxPemBytes));
+  LK_ASSIGN_OR_RETURN(files.certificate, ReadWholeFile(paths.certificate, kMaxPemBytes));
+  LK_ASSIGN_OR_RETURN(files.key, ReadWholeFile(paths.key, kMaxPemBytes));
   if (paths.authority.has_value()) {
     LK_ASSIGN_OR_RETURN(files.authority, ReadAuthority(*paths.authority));
   }

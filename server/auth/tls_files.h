@@ -31,9 +31,9 @@ struct TlsFiles {
   absl::Time certificate_end = absl::InfiniteFuture();  // of the side's own; set by ReadTlsFiles
 };
 
-// Reads the files and tries them as a TLS server would use them. NOT_FOUND if a file cannot be
-// read; INVALID_ARGUMENT, naming the file, if it is no such PEM, is outside of its time, is weaker
-// than this machine's policy allows, or if the key is not the certificate's.
+// Reads the files and tries them as a TLS server would use them. ReadWholeFile's errors;
+// INVALID_ARGUMENT, naming the file, if it is no such PEM, is outside of its time, is weaker than
+// this machine's policy allows, or if the key is not the certificate's.
 absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths);
 
 // Gives a server's OpenSSL context the certificates and the key, and has it ask for clients'

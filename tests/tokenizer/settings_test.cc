@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include "tests/testing/temp_directory.h"
 #include "tests/tokenizer/status_matchers.h"
@@ -101,17 +100,6 @@ TEST_F(SettingsTest, RejectsDeepNesting) {
   Write("config.json", R"({"x":)" + std::string(200000, '[') + std::string(200000, ']') + "}");
   EXPECT_THAT(LoadTokenizerSettings(directory_.path()),
               IsInvalid("config.json: nested deeper than 64 levels"));
-}
-
-TEST_F(SettingsTest, ReadsOnlyRegularFilesWithinTheLimit) {
-  EXPECT_THAT(ReadWholeFile(directory_.File("none"), 10),
-              FailsWith(absl::StatusCode::kNotFound, "/none: cannot open"));
-  EXPECT_THAT(ReadWholeFile(directory_.path(), 10), IsInvalid("not a regular file"));
-  ASSERT_EQ(mkfifo(directory_.File("pipe").c_str(), 0600), 0);
-  EXPECT_THAT(ReadWholeFile(directory_.File("pipe"), 10), IsInvalid("not a regular file"));
-  Write("file", "0123456789");
-  EXPECT_EQ(*ReadWholeFile(directory_.File("file"), 10), "0123456789");
-  EXPECT_THAT(ReadWholeFile(directory_.File("file"), 9), IsInvalid("10 bytes, expected at most 9"));
 }
 
 }  // namespace
