@@ -30,6 +30,7 @@
 #include "engine/kernels/narrow_weight.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/runtime/model_runner.h"
+#include "engine/runtime/model_setup.h"
 #include "engine/sampler/sampler.h"
 
 ABSL_FLAG(std::string, device, "cuda:0", "the device to measure");

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/dtype.h"
+#include "engine/base/mix_bits.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/safetensors.h"
 
@@ -90,12 +91,6 @@ class PlanBuilder {
   std::vector<Plan> plans_;
 };
 
-uint64_t Mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 void Store(float x, DType dtype, std::byte* out) {
   if (dtype == DType::kF32) {
     std::memcpy(out, &x, sizeof(x));
@@ -117,7 +112,7 @@ absl::Status AppendRandom(const Plan& plan, uint64_t key, SafetensorsWriter& wri
     const int64_t n = std::min(kChunk, size - begin);
     uint64_t draw = 0;
     for (int64_t i = 0; i < n; ++i) {
-      draw = i % 4 == 0 ? Mix(counter += 0x9e3779b97f4a7c15u) : draw >> 16;
+      draw = i % 4 == 0 ? MixBits(counter += kGoldenStep) : draw >> 16;
       const float x = plan.center + scale * static_cast<float>(static_cast<int16_t>(draw));
       Store(x, plan.spec.dtype, bytes.data() + i * element_bytes);
     }
@@ -141,8 +136,8 @@ absl::Status WriteWeights(const std::string& path, const std::vector<Plan>& plan
   for (const Plan& plan : plans) specs.push_back(plan.spec);
   LK_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::Create(path, specs));
   for (const Plan& plan : plans) {
-    uint64_t key = Mix(seed);
-    for (char c : plan.spec.name) key = Mix(key ^ static_cast<unsigned char>(c));
+    uint64_t key = MixBits(seed);
+    for (char c : plan.spec.name) key = MixBits(key ^ static_cast<unsigned char>(c));
     LK_RETURN_IF_ERROR(AppendRandom(plan, key, writer));
   }
   return writer.Finish();

@@ -6,10 +6,11 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "engine/base/files.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "server/auth/credential_flags.h"
 #include "server/auth/tls_files.h"
-#include "server/config/token_text.h"
 #include "server/net/address.h"
 
 namespace lowkey {
@@ -55,7 +56,8 @@ absl::StatusOr<ConnectOptions> ReadConnection(const FlagValues& flags) {
   ConnectOptions options;
   LK_ASSIGN_OR_RETURN(const std::optional<TlsPaths> own, ReadOwnCertificate(flags));
   if (flags.IsGiven("tls-ca")) {
-    LK_ASSIGN_OR_RETURN(options.tls.emplace().authority, ReadAuthority(flags.Text("tls-ca")));
+    LK_ASSIGN_OR_RETURN(options.tls.emplace().authority,
+                        Prefixed("--tls-ca", ReadAuthority(flags.Text("tls-ca"))));
     if (own.has_value()) {
       LK_ASSIGN_OR_RETURN(options.tls->own, ReadTlsFiles(*own));
     }

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/files.h"
 #include "engine/base/status_macros.h"
-#include "server/config/token_text.h"
 #include "server/request/request.h"
 
 namespace lowkey {

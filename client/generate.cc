@@ -16,11 +16,13 @@
 #include "client/connection_flags.h"
 #include "client/format_flags.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/limits.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
 #include "server/config/terminal/layout.h"
 #include "server/config/terminal/signals.h"
 #include "server/config/terminal/terminal.h"
+#include "server/request/limits.h"
 
 namespace lowkey {
 namespace {

@@ -1,166 +1,83 @@
 #include "tokenizer/settings.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <limits>
-
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/files.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
 namespace {
 
-using Json = nlohmann::json;
-
-absl::Status KeyError(const std::string& file, const std::string& key, const Json& value,
-                      const std::string& expected) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(file, ": ", key, ": ", value.type_name(), ", expected ", expected));
-}
-
-// Returns nullopt when there is no such file.
-absl::StatusOr<std::optional<Json>> LoadJsonObject(const std::string& directory,
-                                                   const std::string& file) {
-  absl::StatusOr<std::string> text =
-      ReadWholeFile(absl::StrCat(directory, "/", file), kMaxSettingsFileBytes);
-  if (absl::IsNotFound(text.status())) return std::nullopt;
-  LK_RETURN_IF_ERROR(text.status());
-  LK_ASSIGN_OR_RETURN(Json json, ParseJsonObject(*text, file));
-  return json;
-}
-
-// Returns the value at `key` of an object; nullptr if it is missing or null.
-const Json* Find(const Json& json, const std::string& key) {
-  const auto it = json.find(key);
-  return it == json.end() || it->is_null() ? nullptr : &*it;
-}
-
 // A token is written as a string or as an object with its string in `content`.
-absl::Status ReadToken(const std::string& file, const Json& json, const std::string& key,
-                       std::optional<std::string>& out) {
-  const Json* value = Find(json, key);
-  if (value == nullptr || out.has_value()) return absl::OkStatus();
-  const Json* content = value->is_object() ? Find(*value, "content") : value;
-  if (content == nullptr || !content->is_string()) {
-    return KeyError(file, key, *value, "a string, or an object with a string in content");
-  }
-  out = *content->get_ptr<const std::string*>();
+absl::Status ReadToken(const JsonValue& file, const char* key, std::optional<std::string>& out) {
+  const std::optional<JsonValue> value = file.Find(key);
+  if (!value.has_value() || out.has_value()) return absl::OkStatus();
+  LK_ASSIGN_OR_RETURN(out, value->Find("content").value_or(*value).Text());
   return absl::OkStatus();
 }
 
-absl::Status ReadFlag(const std::string& file, const Json& json, const std::string& key,
-                      std::optional<bool>& out) {
-  const Json* value = Find(json, key);
-  if (value == nullptr) return absl::OkStatus();
-  if (!value->is_boolean()) return KeyError(file, key, *value, "true or false");
-  out = *value->get_ptr<const bool*>();
+absl::Status ReadFlag(const JsonValue& file, const char* key, std::optional<bool>& out) {
+  const std::optional<JsonValue> value = file.Find(key);
+  if (!value.has_value()) return absl::OkStatus();
+  LK_ASSIGN_OR_RETURN(out, value->Flag());
   return absl::OkStatus();
 }
 
-absl::StatusOr<int32_t> ReadId(const std::string& file, const std::string& key, const Json& value) {
-  if (!value.is_number_integer()) return KeyError(file, key, value, "a token id");
-  // Converting is safe for any integer; one over 2^63 comes out negative.
-  const int64_t id = value.get<int64_t>();
-  if (id < 0 || id > std::numeric_limits<int32_t>::max()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file, ": ", key, ": ", value.dump(), ", expected a token id from 0"));
-  }
-  return static_cast<int32_t>(id);
+absl::Status ReadTokens(const JsonValue& file, TokenizerSettings& settings) {
+  LK_RETURN_IF_ERROR(ReadToken(file, "bos_token", settings.bos_token));
+  return ReadToken(file, "eos_token", settings.eos_token);
 }
 
-absl::Status ReadTokens(const std::string& file, const Json& json, TokenizerSettings& settings) {
-  LK_RETURN_IF_ERROR(ReadToken(file, json, "bos_token", settings.bos_token));
-  return ReadToken(file, json, "eos_token", settings.eos_token);
+absl::Status ReadConfig(const JsonValue& file, TokenizerSettings& settings) {
+  LK_RETURN_IF_ERROR(ReadFlag(file, "add_bos_token", settings.add_bos_token));
+  LK_RETURN_IF_ERROR(ReadFlag(file, "add_eos_token", settings.add_eos_token));
+  return ReadTokens(file, settings);
 }
 
-absl::Status ReadConfig(const std::string& file, const Json& json, TokenizerSettings& settings) {
-  LK_RETURN_IF_ERROR(ReadFlag(file, json, "add_bos_token", settings.add_bos_token));
-  LK_RETURN_IF_ERROR(ReadFlag(file, json, "add_eos_token", settings.add_eos_token));
-  return ReadTokens(file, json, settings);
-}
-
-absl::Status ReadEosIds(const std::string& file, const Json& value, TokenizerSettings& settings) {
-  const Json list = value.is_array() ? value : Json::array({value});
-  if (list.size() > kMaxEosIds) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file, ": eos_token_id: ", list.size(), " ids, expected at most ", kMaxEosIds));
+absl::Status ReadEosIds(const JsonValue& value, TokenizerSettings& settings) {
+  std::vector<JsonValue> ids = {value};
+  if (value.get().is_array()) {
+    LK_ASSIGN_OR_RETURN(ids, value.Items());
   }
-  for (const Json& item : list) {
-    LK_ASSIGN_OR_RETURN(settings.eos_ids.emplace_back(), ReadId(file, "eos_token_id", item));
+  if (ids.size() > kMaxEosIds) return value.Error(absl::StrCat("at most ", kMaxEosIds, " ids"));
+  for (const JsonValue& id : ids) {
+    LK_ASSIGN_OR_RETURN(settings.eos_ids.emplace_back(), id.Id());
   }
-  settings.eos_ids_file = file;
   return absl::OkStatus();
 }
 
-absl::Status ReadIds(const std::string& file, const Json& json, TokenizerSettings& settings) {
-  const Json* bos = Find(json, "bos_token_id");
-  if (bos != nullptr && !settings.bos_id.has_value()) {
-    LK_ASSIGN_OR_RETURN(settings.bos_id, ReadId(file, "bos_token_id", *bos));
-    settings.bos_id_file = file;
+absl::Status ReadIds(const JsonValue& file, TokenizerSettings& settings) {
+  const std::optional<JsonValue> bos = file.Find("bos_token_id"), eos = file.Find("eos_token_id");
+  if (bos.has_value() && !settings.bos_id.has_value()) {
+    LK_ASSIGN_OR_RETURN(settings.bos_id, bos->Id());
   }
-  const Json* eos = Find(json, "eos_token_id");
-  if (eos == nullptr || !settings.eos_ids.empty()) return absl::OkStatus();
-  return ReadEosIds(file, *eos, settings);
+  if (!eos.has_value() || !settings.eos_ids.empty()) return absl::OkStatus();
+  return ReadEosIds(*eos, settings);
 }
 
 // The files, of which an earlier one wins, and their readers.
 struct SettingsFile {
   const char* name;
-  absl::Status (*read)(const std::string& file, const Json& json, TokenizerSettings& settings);
+  absl::Status (*read)(const JsonValue& file, TokenizerSettings& settings);
 };
 constexpr SettingsFile kFiles[] = {{"tokenizer_config.json", ReadConfig},
                                    {"special_tokens_map.json", ReadTokens},
                                    {"generation_config.json", ReadIds},
                                    {"config.json", ReadIds}};
 
-absl::Status Errno(const std::string& path, const std::string& what) {
-  const int error = errno;
-  const std::string message = absl::StrCat(path, ": ", what, ": ", std::strerror(error));
-  if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
-  return absl::InternalError(message);
-}
-
 }  // namespace
-
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t max_bytes) {
-  // Opening a named pipe must not hang.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return Errno(path, "cannot open");
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  struct stat info;
-  if (fstat(fd, &info) != 0) return Errno(path, "cannot stat");
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file, expected one"));
-  }
-  const size_t n_bytes = static_cast<size_t>(info.st_size);
-  if (n_bytes > max_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", n_bytes, " bytes, expected at most ", max_bytes));
-  }
-  std::string text(n_bytes, '\0');
-  size_t n_read = 0;
-  while (n_read < n_bytes) {
-    const ssize_t n = read(fd, text.data() + n_read, n_bytes - n_read);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Errno(path, "cannot read");
-    if (n == 0) break;  // shortened meanwhile; what it holds is then judged as it is
-    n_read += static_cast<size_t>(n);
-  }
-  text.resize(n_read);
-  return text;
-}
 
 absl::StatusOr<TokenizerSettings> LoadTokenizerSettings(const std::string& directory) {
   TokenizerSettings settings;
   for (const auto& [file, read] : kFiles) {
-    LK_ASSIGN_OR_RETURN(const std::optional<Json> json, LoadJsonObject(directory, file));
-    if (json.has_value()) LK_RETURN_IF_ERROR(read(file, *json, settings));
+    const absl::StatusOr<std::string> text =
+        ReadWholeFile(absl::StrCat(directory, "/", file), kMaxSettingsFileBytes);
+    if (absl::IsNotFound(text.status())) continue;
+    LK_RETURN_IF_ERROR(text.status());
+    LK_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJsonObject(*text, file));
+    LK_RETURN_IF_ERROR(read(JsonValue(json, absl::StrCat(file, ": ")), settings));
+    if (settings.bos_id.has_value() && settings.bos_id_file.empty()) settings.bos_id_file = file;
+    if (!settings.eos_ids.empty() && settings.eos_ids_file.empty()) settings.eos_ids_file = file;
   }
   return settings;
 }

@@ -31,10 +31,6 @@ struct TokenizerSettings {
 inline constexpr size_t kMaxSettingsFileBytes = size_t{16} << 20;
 inline constexpr size_t kMaxEosIds = 64;
 
-// Reads a regular file whole. NOT_FOUND: there is none; INVALID_ARGUMENT: not a regular file, or
-// over `max_bytes`; INTERNAL: reading fails. Messages begin with the path.
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t max_bytes);
-
 // Reads the optional files in `directory`. A missing file says nothing. INVALID_ARGUMENT, naming
 // file and key: not a JSON object, or a value of the wrong type.
 absl::StatusOr<TokenizerSettings> LoadTokenizerSettings(const std::string& directory);

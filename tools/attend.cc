@@ -96,7 +96,7 @@ void PrintOutcome(const FlagValues& flags, const AttendInputs& inputs,
 }
 
 absl::Status RunAttend(const FlagValues& flags) {
-  LK_RETURN_IF_ERROR(RequireFlags(flags, {"inputs", "output"}));
+  LK_RETURN_IF_ERROR(flags.RequireFiles({"inputs", "output"}));
   AttendInputs inputs;
   LK_RETURN_IF_ERROR(ReadRunOptions(flags, inputs));
   LK_ASSIGN_OR_RETURN(const AttendTensors tensors, ReadInputs(flags, inputs));

@@ -27,7 +27,7 @@ constexpr Flag kLogitsFlags[] = {
 };
 
 absl::Status RunLogits(const FlagValues& flags) {
-  LK_RETURN_IF_ERROR(RequireFlags(flags, {"tokens-file", "output"}));
+  LK_RETURN_IF_ERROR(flags.RequireFiles({"tokens-file", "output"}));
   LogitsOptions options;
   LK_ASSIGN_OR_RETURN(options.engine, ReadEngineOptions(flags));
   LK_ASSIGN_OR_RETURN(const AttentionChoice attention, ReadAttention(flags));

@@ -155,13 +155,6 @@ absl::StatusOr<AttendTensors> ReadQkv(const Safetensors& file) {
 
 }  // namespace
 
-absl::Status RequireFlags(const FlagValues& flags, std::initializer_list<std::string_view> names) {
-  for (std::string_view name : names) {
-    if (!flags.Has(name)) return flags.Error(name, "FILE");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status WriteFloats(const std::string& path, const std::string& name,
                          const std::vector<int64_t>& shape, absl::Span<const float> values) {
   const TensorView view{DType::kF32, shape, reinterpret_cast<const std::byte*>(values.data())};

@@ -2,16 +2,13 @@
 #define LOWKEY_TOOLS_TENSOR_FILE_H_
 
 #include <cstdint>
-#include <initializer_list>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/config/projections.h"
-#include "server/config/flags.h"
 
 namespace lowkey {
 
@@ -34,9 +31,6 @@ struct ProjectOptions {
   int64_t n_heads = 0, n_kv_heads = 0;
   double rope_theta = 10000.0;  // 0: no rotation
 };
-
-// INVALID_ARGUMENT names the first of `names` that is not given.
-absl::Status RequireFlags(const FlagValues& flags, std::initializer_list<std::string_view> names);
 
 // Writes one F32 tensor of `shape` as safetensors. Errors: WriteSafetensors's.
 absl::Status WriteFloats(const std::string& path, const std::string& name,

@@ -19,6 +19,7 @@
 #include "client/load/run_point.h"
 #include "client/load/sse_client.h"
 #include "client/report/page.h"
+#include "engine/base/files.h"
 #include "engine/base/short_turns.h"
 #include "engine/base/status_macros.h"
 #include "server/config/command.h"
@@ -26,6 +27,7 @@
 #include "server/config/terminal/terminal.h"
 #include "server/config/token_text.h"
 #include "server/net/address.h"
+#include "server/request/limits.h"
 
 namespace lowkey {
 namespace {

@@ -8,10 +8,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/connection_flags.h"
+#include "engine/base/files.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "server/config/common_flags.h"
-#include "server/config/token_text.h"
 
 namespace lowkey {
 namespace {

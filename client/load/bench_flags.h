@@ -35,7 +35,7 @@ struct BenchPlan {
 
 std::vector<FlagGroup> BenchFlagGroups();
 
-// INVALID_ARGUMENT names the flag or the file's line; NOT_FOUND if the trace cannot be read.
+// INVALID_ARGUMENT names the flag or the file's line; ReadTextFile's errors for the trace.
 absl::StatusOr<BenchPlan> ReadBenchPlan(const FlagValues& flags);
 
 // Reads --attention: shares such as "standard=0.7,atp --rank 1/8=0.3", or generate's form.

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/base/quantized.h"
+#include "engine/base/codes/quantized.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {

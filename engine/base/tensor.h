@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/codes/grouped_codes.h"
 #include "engine/base/dtype.h"
-#include "engine/base/grouped_codes.h"
 
 namespace lowkey {
 

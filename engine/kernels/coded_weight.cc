@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/quantized.h"
+#include "engine/base/codes/quantized.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/narrow_weight.h"
 

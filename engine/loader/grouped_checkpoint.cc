@@ -8,7 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "engine/base/grouped_codes.h"
+#include "engine/base/codes/grouped_codes.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/base/mix_bits.h"
 #include "engine/lowrank/matmul.h"
 #include "engine/lowrank/symmetric_eigen.h"
 
@@ -19,10 +20,7 @@ constexpr double kMaxSpread = 2e5;
 // Fills counter-based numbers in [-1, 1): the start depends on the size alone.
 void FillStart(int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) {
-    uint64_t z = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
+    const uint64_t z = MixBits((static_cast<uint64_t>(i) + 1) * kGoldenStep);
     out[i] = static_cast<float>(static_cast<int32_t>(z >> 32)) * 0x1p-31f;
   }
 }

@@ -16,6 +16,7 @@
 #include "engine/model/weight_set.h"
 #include "engine/runtime/model_memory.h"
 #include "engine/runtime/model_runner.h"
+#include "engine/runtime/model_setup.h"
 #include "engine/runtime/request_check.h"
 
 namespace lowkey {

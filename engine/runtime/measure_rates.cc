@@ -15,8 +15,8 @@
 #include "engine/config/limits.h"
 #include "engine/kernels/device/weight.h"
 #include "engine/kernels/linear.h"
-#include "engine/runtime/model_runner.h"
-#include "engine/runtime/place.h"
+#include "engine/runtime/model_setup.h"
+#include "engine/runtime/place/place.h"
 
 namespace lowkey {
 namespace {

@@ -9,8 +9,8 @@
 #include "engine/kernels/narrow_weight.h"
 #include "engine/model/transformer.h"
 #include "engine/model/weight_set.h"
-#include "engine/runtime/model_runner.h"
-#include "engine/runtime/place.h"
+#include "engine/runtime/model_setup.h"
+#include "engine/runtime/place/place.h"
 
 namespace lowkey {
 namespace {

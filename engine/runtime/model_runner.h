@@ -19,7 +19,7 @@
 #include "engine/loader/checkpoint.h"
 #include "engine/model/decoder.h"
 #include "engine/runtime/engine.h"
-#include "engine/runtime/place.h"
+#include "engine/runtime/place/place.h"
 
 namespace lowkey {
 
@@ -192,53 +192,6 @@ class ModelRunner {
   std::vector<DrawnToken> drawn_;
   std::vector<Decoder::Group> groups_;
 };
-
-// A mechanism as a checkpoint describes it.
-struct MechanismSetup {
-  Mechanism id = Mechanism::kStandard;
-  AttentionGeometry geometry;
-  std::optional<size_t> bundled;              // index into the checkpoint's mechanisms
-  std::unique_ptr<MechanismWeights> weights;  // nullptr unless bundled
-  const PrincipalCodes* codes = nullptr;      // for standard and atp
-
-  // nullptr when the checkpoint has no weights for the mechanism.
-  std::unique_ptr<AttentionMechanism> Make(Place& place, ThreadPool& pool) const {
-    return MakeMechanism(
-        id, {geometry, &place.cache(), &pool, weights.get(), place.device_place(), codes});
-  }
-};
-// Says whether outputs approximate what the model's weights are meant to compute. `weights`: those
-// that the model brings for the mechanism alone, or null.
-bool ApproximatesWeights(const AttentionOptions& options, const MechanismWeights* weights);
-
-std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, StorageType cache_type);
-
-// Returns the bytes by which a long sequence grows with each token.
-double BytesPerToken(const AttentionMechanism& mechanism, const AttentionOptions& options);
-
-// Returns the longest sequence in tokens: the model's context, or the options' limit below it.
-int64_t ContextTokens(const EngineOptions& options, const ModelConfig& config);
-
-// Returns options.cache_bytes, or else what the place can spare (Place::spare_bytes), at least a
-// page and at most what 64 full contexts need.
-int64_t CacheBudget(const EngineOptions& options, int64_t spare_bytes,
-                    const AttentionGeometry& geometry, int64_t context_tokens);
-
-// Returns EngineOptions::n_threads, or one per core for 0.
-int ResolveThreads(int n_threads);
-
-// Returns how a checkpoint's weights are held. Dtype::kAuto is bf16 unless the checkpoint's
-// matrices are F32, and on the host quantized matrices stay as the file stores them. The cache has
-// RowTypeOf the type.
-WeightStorage ResolveStorage(const EngineOptions& options, const Checkpoint& checkpoint);
-
-// Calls body for every matrix that rows are multiplied with, but those of bundles.
-void EachMatrix(const Checkpoint& checkpoint, absl::FunctionRef<void(const TensorView&)> body);
-
-// "float32", "bfloat16", "int8" or "float8".
-std::string StorageName(StorageType type);
-// The same for codes that are kept, such as "Q4_K"; of what most weights are held as.
-std::string WeightsName(const Checkpoint& checkpoint, const WeightStorage& storage);
 
 }  // namespace lowkey
 

@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/mix_bits.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
 #include "engine/sampler/logits.h"
@@ -51,12 +52,6 @@ absl::Status CheckBiases(const SamplingOptions& options, int32_t vocab_size) {
   return absl::OkStatus();
 }
 
-uint64_t Mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 std::vector<TokenLogprob> TopOf(absl::Span<const float> logits, int32_t n, double log_sum) {
   const int32_t count = std::min(n, static_cast<int32_t>(logits.size()));
   std::vector<TokenLogprob> top;
@@ -88,10 +83,9 @@ absl::Status ValidateSamplingOptions(const SamplingOptions& options, int32_t voc
 }
 
 double UniformDraw(uint64_t seed, int32_t choice, int64_t step) {
-  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
-  uint64_t z = Mix(seed + kGolden);
-  z = Mix(z + kGolden * (static_cast<uint64_t>(choice) + 1));
-  z = Mix(z + kGolden * (static_cast<uint64_t>(step) + 1));
+  uint64_t z = MixBits(seed + kGoldenStep);
+  z = MixBits(z + kGoldenStep * (static_cast<uint64_t>(choice) + 1));
+  z = MixBits(z + kGoldenStep * (static_cast<uint64_t>(step) + 1));
   return static_cast<double>(z >> 11) * 0x1p-53;
 }
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/files.h"
 #include "engine/base/status_macros.h"
-#include "server/auth/watched_files.h"
 
 namespace lowkey {
 namespace {
@@ -21,7 +21,7 @@ std::function<void(const absl::Status&)> Reporter(std::string what, ReloadLog lo
 
 absl::StatusOr<std::shared_ptr<TokenSource>> OpenTokens(const std::string& path, ReloadLog log) {
   const auto load = [path]() -> absl::StatusOr<TokenTable> {
-    LK_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxTokenTableBytes));
+    LK_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxTokenTableBytes));
     return TokenTable::Parse(text, path);
   };
   return TokenSource::Start({path}, load, Reporter(path, std::move(log)));

@@ -38,7 +38,7 @@ struct Credentials {
 // Receives one line for the log when a file has changed: its contents in short, or the error.
 using ReloadLog = std::function<void(const std::string& line)>;
 
-// Errors are those of ReadSmallFile and TokenTable::Parse.
+// Errors are those of ReadWholeFile and TokenTable::Parse.
 absl::StatusOr<std::shared_ptr<TokenSource>> OpenTokens(const std::string& path, ReloadLog log);
 
 // Errors are those of ReadTlsFiles.

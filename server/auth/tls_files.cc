@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/files.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
-#include "server/auth/watched_files.h"
 
 namespace lowkey {
 namespace {
@@ -83,69 +84,74 @@ absl::StatusOr<std::vector<Certificate>> ParseCertificates(const std::string& pa
   return chain;
 }
 
-absl::Status UseKey(const TlsPaths& paths, const std::string& pem, const X509& certificate,
+absl::Status UseKey(const TlsPaths& names, const std::string& pem, const X509& certificate,
                     SSL_CTX* context) {
   const Key key(PEM_read_bio_PrivateKey(BioOf(pem).get(), nullptr, &NoPassPhrase, nullptr));
-  if (key == nullptr) return Invalid(paths.key, "expected a PEM key without a pass phrase");
+  if (key == nullptr) return Invalid(names.key, "expected a PEM key without a pass phrase");
   if (X509_check_private_key(&certificate, key.get()) != 1 ||
       SSL_CTX_use_PrivateKey(context, key.get()) != 1) {
-    return Invalid(paths.key, absl::StrCat("is not the key of ", paths.certificate));
+    return Invalid(names.key, "is not the key of the certificate");
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status UseTlsAuthority(const std::string& path, const std::string& pem, ssl_ctx_st* context) {
-  LK_ASSIGN_OR_RETURN(const std::vector<Certificate> authorities, ParseCertificates(path, pem));
+absl::Status UseTlsAuthority(const std::string& name, const std::string& pem, ssl_ctx_st* context) {
+  LK_ASSIGN_OR_RETURN(const std::vector<Certificate> authorities, ParseCertificates(name, pem));
   for (const Certificate& authority : authorities) {
     if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), authority.get()) != 1 ||
         SSL_CTX_add_client_CA(context, authority.get()) != 1) {
-      return Invalid(path, "certificate cannot be used");
+      return Invalid(name, "certificate cannot be used");
     }
   }
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   return absl::OkStatus();
 }
 
-absl::Status UseTlsFiles(const TlsPaths& paths, const TlsFiles& files, ssl_ctx_st* context) {
+absl::Status UseTlsFiles(const TlsPaths& names, const TlsFiles& files, ssl_ctx_st* context) {
   ERR_clear_error();
   LK_ASSIGN_OR_RETURN(const std::vector<Certificate> chain,
-                      ParseCertificates(paths.certificate, files.certificate));
-  LK_RETURN_IF_ERROR(CheckTime(paths.certificate, *chain[0]));
+                      ParseCertificates(names.certificate, files.certificate));
+  LK_RETURN_IF_ERROR(CheckTime(names.certificate, *chain[0]));
   if (SSL_CTX_use_certificate(context, chain[0].get()) != 1) {
-    return Invalid(paths.certificate, "certificate cannot be used");
+    return Invalid(names.certificate, "certificate cannot be used");
   }
-  LK_RETURN_IF_ERROR(UseKey(paths, files.key, *chain[0], context));
+  LK_RETURN_IF_ERROR(UseKey(names, files.key, *chain[0], context));
   for (size_t i = 1; i < chain.size(); ++i) {
     if (SSL_CTX_add1_chain_cert(context, chain[i].get()) != 1) {
-      return Invalid(paths.certificate, "chain cannot be used");
+      return Invalid(names.certificate, "chain cannot be used");
     }
   }
   if (!files.authority.has_value()) return absl::OkStatus();
-  return UseTlsAuthority(paths.authority.value_or("authority"), *files.authority, context);
+  return UseTlsAuthority(names.authority.value_or("authority"), *files.authority, context);
 }
 
 absl::StatusOr<std::string> ReadAuthority(const std::string& path) {
   ERR_clear_error();
-  LK_ASSIGN_OR_RETURN(std::string pem, ReadSmallFile(path, kMaxPemBytes));
+  LK_ASSIGN_OR_RETURN(std::string pem, ReadWholeFile(path, kMaxPemBytes));
   LK_RETURN_IF_ERROR(ParseCertificates(path, pem).status());
   return pem;
 }
 
 absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths) {
   TlsFiles files;
-  LK_ASSIGN_OR_RETURN(files.certificate, ReadSmallFile(paths.certificate, kMaxPemBytes));
-  LK_ASSIGN_OR_RETURN(files.key, ReadSmallFile(paths.key, kMaxPemBytes));
+  LK_ASSIGN_OR_RETURN(files.certificate,
+                      Prefixed("--tls-cert", ReadWholeFile(paths.certificate, kMaxPemBytes)));
+  LK_ASSIGN_OR_RETURN(files.key, Prefixed("--tls-key", ReadWholeFile(paths.key, kMaxPemBytes)));
   if (paths.authority.has_value()) {
-    LK_ASSIGN_OR_RETURN(files.authority, ReadAuthority(*paths.authority));
+    LK_ASSIGN_OR_RETURN(files.authority,
+                        Prefixed("--tls-client-ca", ReadAuthority(*paths.authority)));
   }
+  const TlsPaths names = {absl::StrCat("--tls-cert: ", paths.certificate),
+                          absl::StrCat("--tls-key: ", paths.key),
+                          absl::StrCat("--tls-client-ca: ", paths.authority.value_or(""))};
   // The checks of a handshake are made in advance.
   const Context context(SSL_CTX_new(TLS_server_method()));
-  if (context == nullptr) return Invalid(paths.certificate, "TLS cannot be used");
-  LK_RETURN_IF_ERROR(UseTlsFiles(paths, files, context.get()));
+  if (context == nullptr) return Invalid(names.certificate, "TLS cannot be used");
+  LK_RETURN_IF_ERROR(UseTlsFiles(names, files, context.get()));
   LK_ASSIGN_OR_RETURN(const std::vector<Certificate> chain,
-                      ParseCertificates(paths.certificate, files.certificate));
+                      ParseCertificates(names.certificate, files.certificate));
   files.certificate_end = EndOf(*chain[0]);
   return files;
 }

@@ -31,21 +31,23 @@ struct TlsFiles {
   absl::Time certificate_end = absl::InfiniteFuture();  // of the side's own; set by ReadTlsFiles
 };
 
-// Reads the files and tries them as a TLS server would use them. NOT_FOUND if a file cannot be
-// read; INVALID_ARGUMENT, naming the file, if it is no such PEM, is outside of its time, is weaker
-// than this machine's policy allows, or if the key is not the certificate's.
+// Reads the files and tries them as a TLS server would use them. Messages begin with the flag that
+// named the file (--tls-cert, --tls-key, --tls-client-ca) and its path. ReadWholeFile's errors;
+// INVALID_ARGUMENT if the file is no such PEM, is outside of its time, is weaker than this
+// machine's policy allows, or if the key is not the certificate's.
 absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths);
 
 // Gives a server's OpenSSL context the certificates and the key, and has it ask for clients'
-// certificates if there is an authority. The paths name the files in messages. Errors are those of
-// ReadTlsFiles for what was read.
-absl::Status UseTlsFiles(const TlsPaths& paths, const TlsFiles& files, ssl_ctx_st* context);
+// certificates if there is an authority. Messages begin with the file's name of `names`. Errors are
+// those of ReadTlsFiles for what was read.
+absl::Status UseTlsFiles(const TlsPaths& names, const TlsFiles& files, ssl_ctx_st* context);
 
 // Has an OpenSSL context trust the other side's certificate only if one of the authorities has
-// signed it. INVALID_ARGUMENT, naming the path, if `pem` has none that can be used.
-absl::Status UseTlsAuthority(const std::string& path, const std::string& pem, ssl_ctx_st* context);
+// signed it. INVALID_ARGUMENT, beginning with `name`, if `pem` has none that can be used.
+absl::Status UseTlsAuthority(const std::string& name, const std::string& pem, ssl_ctx_st* context);
 
-// Reads a file of one or more authorities' certificates, with the same errors.
+// Reads a file of one or more authorities' certificates. ReadWholeFile's errors; INVALID_ARGUMENT,
+// beginning with the path, if it has none.
 absl::StatusOr<std::string> ReadAuthority(const std::string& path);
 
 }  // namespace lowkey

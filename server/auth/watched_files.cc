@@ -1,13 +1,5 @@
 #include "server/auth/watched_files.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-
-#include "absl/cleanup/cleanup.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
 namespace lowkey {
@@ -16,37 +8,7 @@ namespace {
 // Time stamps of files move in steps of a clock tick.
 constexpr absl::Duration kStampStep = absl::Milliseconds(50);
 
-absl::Status CannotRead(const std::string& path) {
-  return absl::NotFoundError(absl::StrCat(path, ": cannot be read: ", std::strerror(errno)));
-}
-
 }  // namespace
-
-absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes) {
-  // A pipe must not keep the server waiting for its writer.
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) return CannotRead(path);
-  const absl::Cleanup closer = [descriptor] { close(descriptor); };
-  struct stat status;
-  if (fstat(descriptor, &status) != 0) return CannotRead(path);
-  if (!S_ISREG(status.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": expected a regular file"));
-  }
-  std::string content(max_bytes + 1, '\0');
-  size_t n_bytes = 0;
-  while (n_bytes < content.size()) {
-    const ssize_t n = read(descriptor, content.data() + n_bytes, content.size() - n_bytes);
-    if (n < 0) return CannotRead(path);
-    if (n == 0) break;
-    n_bytes += static_cast<size_t>(n);
-  }
-  if (n_bytes > max_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": over ", max_bytes, " bytes, expected at most that"));
-  }
-  content.resize(n_bytes);
-  return content;
-}
 
 bool IsReadableByAll(const std::string& path) {
   struct stat status;

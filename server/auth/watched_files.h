@@ -7,14 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 namespace lowkey {
-
-// Reads a whole regular file. NOT_FOUND if that fails, INVALID_ARGUMENT for another kind of file or
-// one longer than max_bytes.
-absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes);
 
 // Returns whether everyone on the machine may read the file. False if there is no such file.
 bool IsReadableByAll(const std::string& path);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/limits.h"
 #include "engine/kernels/device/device.h"
 
 namespace lowkey {

@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/files.h"
 #include "engine/base/status_macros.h"
 #include "server/config/suggestions.h"
-#include "server/config/token_text.h"
 
 namespace lowkey {
 namespace {

@@ -2,6 +2,7 @@
 #define LOWKEY_SERVER_CONFIG_FLAGS_H_
 
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <string>
@@ -103,6 +104,8 @@ class FlagValues {
 
   // Returns INVALID_ARGUMENT with the flag's origin, its value and what was expected.
   absl::Status Error(std::string_view name, std::string_view expected) const;
+  // Returns the Error of the first of these flags, whose values are files, that has no value.
+  absl::Status RequireFiles(std::initializer_list<std::string_view> names) const;
 
   const std::vector<std::string>& positional() const { return positional_; }
   bool wants_help() const { return wants_help_; }

@@ -10,12 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/base/contained.h"
+#include "engine/base/files.h"
 #include "engine/base/machine.h"
 #include "engine/config/attention_option_table.h"
 #include "engine/kernels/kernels.h"
 #include "engine/runtime/measure_rates.h"
 #include "server/config/profile.h"
-#include "server/config/token_text.h"
 
 namespace lowkey {
 namespace {

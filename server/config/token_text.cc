@@ -1,13 +1,12 @@
 #include "server/config/token_text.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdio>
-#include <memory>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/files.h"
 #include "engine/base/status_macros.h"
 #include "server/config/flags.h"
 #include "server/config/terminal/terminal.h"
@@ -19,38 +18,14 @@ constexpr std::string_view kSeparators = " \t\r\n\v\f,";
 // Longer words are cut in messages.
 constexpr size_t kMaxQuotedBytes = 32;
 
-absl::Status CannotWrite(const std::string& path) {
-  return absl::UnavailableError(absl::StrCat("cannot write ", path));
-}
-
 }  // namespace
-
-absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_bytes) {
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> owned(nullptr, &std::fclose);
-  if (path != "-") owned.reset(std::fopen(path.c_str(), "rb"));
-  std::FILE* file = path == "-" ? stdin : owned.get();
-  if (file == nullptr) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
-  std::string content;
-  auto chunk = std::make_unique<std::array<char, 65536>>();
-  while (content.size() <= max_bytes) {
-    const size_t n = std::fread(chunk->data(), 1, chunk->size(), file);
-    if (n == 0) break;
-    content.append(chunk->data(), n);
-  }
-  if (std::ferror(file) != 0) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
-  if (content.size() > max_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": over ", max_bytes, " bytes, expected at most that"));
-  }
-  return content;
-}
 
 absl::Status WriteTextFile(const std::string& path, const std::string& text) {
   std::FILE* file = std::fopen(path.c_str(), "wb");
   const bool is_written =
       file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (file != nullptr && std::fclose(file) == 0 && is_written) return absl::OkStatus();
-  return CannotWrite(path);
+  return FileError(path, "cannot be written");
 }
 
 absl::Status CheckWritable(const FlagValues& flags, std::initializer_list<const char*> names) {
@@ -58,7 +33,7 @@ absl::Status CheckWritable(const FlagValues& flags, std::initializer_list<const 
     if (!flags.IsGiven(name)) continue;
     const std::string path = flags.Text(name);
     std::FILE* file = std::fopen(path.c_str(), "ab");
-    if (file == nullptr || std::fclose(file) != 0) return CannotWrite(path);
+    if (file == nullptr || std::fclose(file) != 0) return FileError(path, "cannot be written");
   }
   return absl::OkStatus();
 }

@@ -20,15 +20,11 @@ inline constexpr size_t kMaxTokenFileBytes = size_t{64} << 20;
 absl::StatusOr<std::vector<int32_t>> ParseTokenIds(std::string_view text, const std::string& source,
                                                    int32_t vocab_size);
 
-// Returns a whole file; "-" is standard input. NOT_FOUND when the file cannot be read,
-// INVALID_ARGUMENT when it is longer than max_bytes.
-absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_bytes);
-
-// Writes a file. UNAVAILABLE when it cannot be written whole.
+// Writes a file. FileError's errors when it cannot be written whole.
 absl::Status WriteTextFile(const std::string& path, const std::string& text);
 
 // Checks, before long work, that the files that these flags name can be written; one that is not
-// there is made empty. UNAVAILABLE if not.
+// there is made empty. FileError's errors if not.
 absl::Status CheckWritable(const FlagValues& flags, std::initializer_list<const char*> names);
 
 // Reads the token ids of a file of at most kMaxTokenFileBytes, as ParseTokenIds does.

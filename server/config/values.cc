@@ -79,6 +79,13 @@ absl::Status FlagValues::Error(std::string_view name, std::string_view expected)
                                                  "\", expected ", std::string(expected)));
 }
 
+absl::Status FlagValues::RequireFiles(std::initializer_list<std::string_view> names) const {
+  for (std::string_view name : names) {
+    if (!Has(name)) return Error(name, "FILE");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::optional<int64_t>> FlagValues::Int(std::string_view name, int64_t min,
                                                        int64_t max) const {
   const Value* value = Find(name);

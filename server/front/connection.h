@@ -11,6 +11,7 @@
 #include "server/front/connection_limits.h"
 #include "server/http/session.h"
 #include "server/net/event_loop.h"
+#include "server/net/peer.h"
 #include "server/net/refusals.h"
 #include "server/net/transport.h"
 

@@ -1,11 +1,10 @@
 #include "server/hub/hub_settings.h"
 
 #include <algorithm>
-#include <array>
-#include <fstream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/files.h"
 #include "engine/base/status_macros.h"
 #include "server/hub/url.h"
 
@@ -28,16 +27,6 @@ absl::Status CheckToken(const std::string& name, const std::string& token) {
                                   kMaxTokenBytes, " bytes"));
 }
 
-// Returns the first bytes of a file, enough to see that a token is too long; empty: no such file.
-std::string ReadTokenFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::array<char, 2 * kMaxTokenBytes> bytes;
-  in.read(bytes.data(), bytes.size());
-  const std::string text(bytes.data(),
-                         static_cast<size_t>(std::max<std::streamsize>(in.gcount(), 0)));
-  return std::string(absl::StripAsciiWhitespace(text));
-}
-
 // Returns HF_HOME; nullopt: nothing says where it is.
 std::optional<std::string> HubHome(const Environment& environment) {
   if (const auto home = environment("HF_HOME")) return home;
@@ -55,7 +44,12 @@ absl::Status ReadToken(const Environment& environment, const std::optional<std::
   const auto given = environment("HF_TOKEN_PATH");
   if (!given.has_value() && !home.has_value()) return absl::OkStatus();
   const std::string path = given.has_value() ? *given : *home + "/token";
-  settings.token = ReadTokenFile(path);
+  // A file that cannot be read holds no token.
+  const absl::StatusOr<std::string> text = ReadTextFile(path, 2 * kMaxTokenBytes);
+  if (absl::IsInvalidArgument(text.status())) {
+    return absl::FailedPreconditionError(text.status().message());
+  }
+  settings.token = std::string(absl::StripAsciiWhitespace(text.value_or("")));
   return CheckToken(path, settings.token);
 }
 

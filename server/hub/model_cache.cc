@@ -16,8 +16,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "engine/base/files.h"
 #include "engine/base/status_macros.h"
-#include "server/hub/part_file.h"
 
 namespace lowkey {
 namespace {
@@ -35,25 +35,11 @@ bool IsFileOf(const std::string& path, int64_t n_bytes) {
 absl::Status MakeFolder(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (!error) return absl::OkStatus();
-  errno = error.value();
-  return FileError(path.string(), "cannot be made");
+  return error ? FileError(path.string(), "cannot be made", error.value()) : absl::OkStatus();
 }
 
 absl::Status MakeFolderOf(const std::string& file) {
   return MakeFolder(fs::path(file).parent_path());
-}
-
-// nullopt: the file cannot be read, or is longer.
-std::optional<std::string> ReadSmallFile(const std::string& path, size_t max_bytes) {
-  std::ifstream in(path, std::ios::binary | std::ios::ate);
-  const auto size = static_cast<int64_t>(in.tellg());
-  if (!in || size < 0 || static_cast<size_t>(size) > max_bytes) return std::nullopt;
-  std::string text(static_cast<size_t>(size), '\0');
-  in.seekg(0);
-  in.read(text.data(), size);
-  if (!in) return std::nullopt;
-  return text;
 }
 
 // Writes a file that appears whole.
@@ -102,8 +88,8 @@ bool ModelCache::HasBlob(const HubFile& file) const {
 
 std::optional<std::string> ModelCache::ReadRevision(const std::string& revision) const {
   if (IsCommit(revision)) return revision;
-  const auto text = ReadSmallFile(absl::StrCat(folder_, "/refs/", revision), 1024);
-  if (!text.has_value()) return std::nullopt;
+  const auto text = ReadWholeFile(absl::StrCat(folder_, "/refs/", revision), 1024);
+  if (!text.ok()) return std::nullopt;
   const std::string commit(absl::StripAsciiWhitespace(*text));
   return IsCommit(commit) ? std::optional(commit) : std::nullopt;
 }
@@ -115,7 +101,7 @@ bool ModelCache::HasListing(const std::string& commit) const {
 
 std::vector<HubFile> ModelCache::ReadListing(const std::string& commit) const {
   const std::string path = ListingPath(commit);
-  if (const auto text = ReadSmallFile(path, kMaxListingBytes)) {
+  if (const auto text = ReadWholeFile(path, kMaxListingBytes); text.ok()) {
     auto files = ParseListing(*text, path);
     if (files.ok() && CheckListing(*files, path).ok()) return *std::move(files);
   }

@@ -6,21 +6,14 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/files.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
-
-absl::Status FileError(const std::string& path, const std::string& what) {
-  const int error = errno;
-  const std::string text = absl::StrCat(path, ": ", what, ": ", std::strerror(error));
-  if (error == ENOSPC || error == EDQUOT) return absl::ResourceExhaustedError(text);
-  return absl::FailedPreconditionError(text);
-}
 
 absl::StatusOr<PartFile> PartFile::Open(const std::string& path, const HubFile& file,
                                         const std::function<bool()>& is_stopped) {

@@ -18,8 +18,8 @@ namespace lowkey {
 class PartFile {
  public:
   // Opens the part, or makes an empty one, and digests what it holds. A part that is longer than
-  // the file begins anew. CANCELLED: `is_stopped` said so; RESOURCE_EXHAUSTED: the disk is full;
-  // FAILED_PRECONDITION: the part cannot be opened or read.
+  // the file begins anew. CANCELLED: `is_stopped` said so; FAILED_PRECONDITION: it is no regular
+  // file; FileError's errors.
   static absl::StatusOr<PartFile> Open(const std::string& path, const HubFile& file,
                                        const std::function<bool()>& is_stopped);
   ~PartFile();
@@ -49,10 +49,6 @@ class PartFile {
   Digest digest_;
   int64_t n_bytes_ = 0;
 };
-
-// The error of a file operation: "PATH: WHAT: reason of errno". RESOURCE_EXHAUSTED for a full disk
-// or quota, else FAILED_PRECONDITION.
-absl::Status FileError(const std::string& path, const std::string& what);
 
 }  // namespace lowkey
 

@@ -3,10 +3,10 @@
 #include <optional>
 #include <string_view>
 
+#include "engine/base/files.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/chat/jinja/lexer.h"
-#include "tokenizer/settings.h"
 
 namespace lowkey {
 namespace {

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "server/net/event_loop.h"
 #include "server/net/owned_socket.h"
+#include "server/net/peer.h"
 #include "server/net/refusals.h"
-#include "server/net/transport.h"
 
 namespace lowkey {
 

@@ -3,11 +3,18 @@
 
 #include <sys/socket.h>
 
-#include "server/net/transport.h"
+#include <string>
 
 namespace lowkey {
 
-// An IPv4 address within IPv6 counts as the IPv4 address.
+// The other end of a connection.
+struct Peer {
+  std::string address = {};  // "127.0.0.1:4711", "[::1]:4711"
+  std::string network = {};  // whose connections count together: the IPv4 address, the IPv6 /64
+  bool is_loopback = false;
+};
+
+// Returns the peer at an address. An IPv4 address within IPv6 counts as the IPv4 address.
 Peer PeerOf(const sockaddr_storage& address);
 
 int PortOf(const sockaddr_storage& address);

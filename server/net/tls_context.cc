@@ -57,7 +57,7 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Make(const TlsFile
     ERR_clear_error();
     return absl::InvalidArgumentError("OpenSSL refuses TLS 1.2 with ECDHE and AEAD ciphers");
   }
-  const TlsPaths names = {"TLS certificate", "TLS key", "TLS authority"};
+  const TlsPaths names = {"--tls-cert", "--tls-key", "--tls-client-ca"};
   LK_RETURN_IF_ERROR(UseTlsFiles(names, files, context));
   return owner;
 }

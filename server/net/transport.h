@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -13,13 +12,6 @@
 #include "server/net/tls_context.h"
 
 namespace lowkey {
-
-// The other end of a connection.
-struct Peer {
-  std::string address = {};  // "127.0.0.1:4711", "[::1]:4711"
-  std::string network = {};  // whose connections count together: the IPv4 address, the IPv6 /64
-  bool is_loopback = false;
-};
 
 enum class IoState {
   kDone,     // n_bytes were moved, at least one

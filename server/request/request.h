@@ -13,7 +13,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/config/attention_option_table.h"
-#include "engine/config/limits.h"
 #include "engine/runtime/engine.h"
 #include "engine/sampler/sampler.h"
 #include "server/request/response_format.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/config/limits.h"
+#include "server/request/limits.h"
 #include "server/rpc/stream.h"
 
 namespace google::protobuf {

@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "server/http/byte_budget.h"
 #include "server/net/event_loop.h"
-#include "server/net/transport.h"
+#include "server/net/peer.h"
 #include "server/request/tenant.h"
 #include "server/request/trace_context.h"
 

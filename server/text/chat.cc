@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
+#include "server/request/limits.h"
 
 namespace lowkey {
 namespace {

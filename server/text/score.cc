@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
+#include "server/request/limits.h"
 #include "server/text/text_service.h"
 
 namespace lowkey {

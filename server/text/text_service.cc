@@ -9,6 +9,8 @@
 #include "absl/time/clock.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/limits.h"
+#include "server/request/limits.h"
 #include "server/text/text_sink.h"
 
 namespace lowkey {

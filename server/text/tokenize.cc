@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
-#include "engine/config/limits.h"
+#include "server/request/limits.h"
 #include "server/text/text_service.h"
 
 namespace lowkey {

@@ -116,6 +116,7 @@ TEST_F(ConnectionFlagsTest, ClientsCertificateNeedsItsKeyAndAnAuthority) {
       {{"--tls-ca", "@ca", "--tls-cert", "@cert"}, "--tls-key"},
       {{"--tls-ca", "@ca", "--tls-key", "@key"}, "--tls-cert"},
       {{"--tls-ca", "@key"}, "expected PEM certificates"},
+      {{"--tls-ca", "@key"}, "--tls-ca: "},
       {{"--tls-ca", "@ca", "--tls-cert", "@ca", "--tls-key", "@key"}, "is not the key of"}};
   for (const auto& [arguments, part] : cases) {
     const absl::Status status = Connection(arguments).status();
@@ -147,6 +148,9 @@ TEST_F(ConnectionFlagsTest, ServersBadFilesAreNamed) {
       {{"--tls-key", "@key"}, "--tls-cert: not given"},
       {{"--tls-client-ca", "@ca"}, "--tls-cert: not given"},
       {{"--tls-cert", "@cert", "--tls-key", "@absent"}, "absent: cannot be read"},
+      {{"--tls-cert", "@cert", "--tls-key", "@absent"}, "--tls-key: "},
+      {{"--tls-cert", "@cert", "--tls-key", "@key", "--tls-client-ca", "@absent"},
+       "--tls-client-ca: "},
       {{"--tls-cert", "@ca", "--tls-key", "@key"}, "is not the key of"},
       {{"--tokens", "@cert"}, "cert: not JSON"},
       {{"--tokens", "@absent"}, "absent: cannot be read"},

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "engine/base/status_macros.h"
-#include "engine/config/limits.h"
 #include "lowkey/v1/generation.pb.h"
 #include "server/api/http/api_error.h"
 #include "server/api/http/proto_json.h"
@@ -18,6 +17,7 @@
 #include "server/api/openai/requests/raw_json.h"
 #include "server/api/openai/requests/request_reader.h"
 #include "server/api/openai/tokens.h"
+#include "server/request/limits.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/testing.h"
 

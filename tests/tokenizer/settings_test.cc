@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include "tests/testing/temp_directory.h"
 #include "tests/tokenizer/status_matchers.h"
@@ -62,12 +61,12 @@ TEST_F(SettingsTest, ReadsASingleEosId) {
 
 TEST_F(SettingsTest, NamesFileAndKeyOfAWrongType) {
   const std::pair<const char*, const char*> cases[] = {
-      {R"({"eos_token_id": "2"})", "config.json: eos_token_id: string, expected a token id"},
-      {R"({"eos_token_id": [1, 2.5]})", "config.json: eos_token_id: number"},
+      {R"({"eos_token_id": "2"})", "config.json: eos_token_id: \"2\", expected a token id from 0"},
+      {R"({"eos_token_id": [1, 2.5]})", "config.json: eos_token_id[1]: 2.5, expected a token id"},
       {R"({"eos_token_id": -1})", "config.json: eos_token_id: -1, expected a token id from 0"},
       {R"({"bos_token_id": 4294967296})", "config.json: bos_token_id: 4294967296"},
       {R"({"bos_token_id": 18446744073709551615})", "bos_token_id: 18446744073709551615"},
-      {R"({"bos_token_id": true})", "config.json: bos_token_id: boolean"},
+      {R"({"bos_token_id": true})", "config.json: bos_token_id: true"},
       {R"([])", "config.json: array, expected a JSON object"},
       {R"({"bos_token_id": 1)", "config.json: not JSON"},
       {"", "config.json: not JSON"},
@@ -82,36 +81,27 @@ TEST_F(SettingsTest, NamesFileAndKeyOfAWrongType) {
 TEST_F(SettingsTest, NamesWrongTokenAndFlag) {
   Write("tokenizer_config.json", R"({"bos_token": 3})");
   EXPECT_THAT(LoadTokenizerSettings(directory_.path()),
-              IsInvalid("tokenizer_config.json: bos_token: number"));
+              IsInvalid("tokenizer_config.json: bos_token: 3, expected a string"));
   Write("tokenizer_config.json", R"({"bos_token": {"content": 3}})");
-  EXPECT_THAT(LoadTokenizerSettings(directory_.path()), IsInvalid("bos_token: object"));
+  EXPECT_THAT(LoadTokenizerSettings(directory_.path()),
+              IsInvalid("bos_token.content: 3, expected a string"));
   Write("tokenizer_config.json", R"({"add_bos_token": "yes"})");
   EXPECT_THAT(LoadTokenizerSettings(directory_.path()),
-              IsInvalid("add_bos_token: string, expected true"));
+              IsInvalid("add_bos_token: \"yes\", expected true"));
 }
 
 TEST_F(SettingsTest, RejectsTooManyEosIds) {
   std::string list = "1";
   for (size_t i = 0; i < kMaxEosIds; ++i) list += ",1";
   Write("config.json", R"({"eos_token_id": [)" + list + "]}");
-  EXPECT_THAT(LoadTokenizerSettings(directory_.path()), IsInvalid("65 ids, expected at most 64"));
+  EXPECT_THAT(LoadTokenizerSettings(directory_.path()),
+              IsInvalid("an array of 65, expected at most 64 ids"));
 }
 
 TEST_F(SettingsTest, RejectsDeepNesting) {
   Write("config.json", R"({"x":)" + std::string(200000, '[') + std::string(200000, ']') + "}");
   EXPECT_THAT(LoadTokenizerSettings(directory_.path()),
               IsInvalid("config.json: nested deeper than 64 levels"));
-}
-
-TEST_F(SettingsTest, ReadsOnlyRegularFilesWithinTheLimit) {
-  EXPECT_THAT(ReadWholeFile(directory_.File("none"), 10),
-              FailsWith(absl::StatusCode::kNotFound, "/none: cannot open"));
-  EXPECT_THAT(ReadWholeFile(directory_.path(), 10), IsInvalid("not a regular file"));
-  ASSERT_EQ(mkfifo(directory_.File("pipe").c_str(), 0600), 0);
-  EXPECT_THAT(ReadWholeFile(directory_.File("pipe"), 10), IsInvalid("not a regular file"));
-  Write("file", "0123456789");
-  EXPECT_EQ(*ReadWholeFile(directory_.File("file"), 10), "0123456789");
-  EXPECT_THAT(ReadWholeFile(directory_.File("file"), 9), IsInvalid("10 bytes, expected at most 9"));
 }
 
 }  // namespace

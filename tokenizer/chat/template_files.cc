@@ -1,6 +1,7 @@
 #include "tokenizer/chat/template_files.h"
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/files.h"
 #include "engine/base/json.h"
 #include "tokenizer/chat/jinja/lexer.h"
 #include "tokenizer/settings.h"

@@ -1,5 +1,6 @@
 #include "tokenizer/load/directory.h"
 
+#include "engine/base/files.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "tokenizer/bpe/tokenizer_json.h"

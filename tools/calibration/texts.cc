@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/files.h"
 #include "engine/base/status_macros.h"
-#include "server/config/token_text.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/calibration/sample.h"
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/report/page.h"
+#include "engine/base/files.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
 #include "engine/loader/bundle_quality.h"

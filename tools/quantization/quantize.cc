@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/base/files.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/mapped_file.h"
@@ -21,6 +21,7 @@
 #include "server/config/opened_model.h"
 #include "server/config/terminal/layout.h"
 #include "server/config/terminal/terminal.h"
+#include "server/config/token_text.h"
 #include "tools/calibration/texts.h"
 #include "tools/commands.h"
 
@@ -38,10 +39,6 @@ constexpr Flag kQuantizeFlags[] = {
 };
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
-absl::Status FileError(const std::string& path, const std::error_code& error) {
-  return absl::UnavailableError(absl::StrCat(path, ": ", error.message()));
-}
-
 absl::Status MakeFolder(const FlagValues& flags, const std::string& path) {
   std::error_code error;
   if (path.empty()) return flags.Error("output", "a folder to write to");
@@ -49,7 +46,7 @@ absl::Status MakeFolder(const FlagValues& flags, const std::string& path) {
     return flags.Error("output", "a folder that is new or empty");
   }
   fs::create_directories(path, error);
-  return error ? FileError(path, error) : absl::OkStatus();
+  return error ? FileError(path, "cannot be made", error.value()) : absl::OkStatus();
 }
 
 // Returns whether a file of the model holds its old weights or says something of them alone.
@@ -70,9 +67,9 @@ absl::Status CopyOtherFiles(const std::string& from, const std::string& to) {
     std::error_code failed;  // a link to nothing is no file
     if (!entry.is_regular_file(failed) || IsReplaced(name)) continue;
     fs::copy_file(entry.path(), fs::path(to) / name, failed);
-    if (failed) return FileError(entry.path().string(), failed);
+    if (failed) return FileError(entry.path().string(), "cannot be copied", failed.value());
   }
-  return error ? FileError(from, error) : absl::OkStatus();
+  return error ? FileError(from, "cannot be read", error.value()) : absl::OkStatus();
 }
 
 // Writes the model's config.json with a description of how its maps are packed. Last of all: a
@@ -85,14 +82,7 @@ absl::Status WriteConfig(const std::string& from, const std::string& to, const R
       {"quant_method", "gptq"},    {"bits", rounding.bits}, {"group_size", rounding.group_size},
       {"sym", rounding.bits == 8}, {"desc_act", false},     {"checkpoint_format", "gptq"},
       {"lm_head", false},          {"pack_dtype", "int32"}};
-  const std::string text = config.dump(2) + "\n";
-  const std::string path = to + "/config.json";
-  std::FILE* out = std::fopen(path.c_str(), "wb");
-  const bool wrote = out != nullptr && std::fwrite(text.data(), 1, text.size(), out) == text.size();
-  if (out == nullptr || std::fclose(out) != 0 || !wrote) {
-    return absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
-  }
-  return absl::OkStatus();
+  return WriteTextFile(to + "/config.json", config.dump(2) + "\n");
 }
 
 // The maps of one name, over the layers.

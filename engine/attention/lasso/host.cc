@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/attention/pages/column_pages.h"
+#include "engine/base/mix_bits.h"
 #include "engine/base/status_macros.h"
 #include "engine/lowrank/symmetric_eigen.h"
 
@@ -15,15 +16,9 @@ namespace {
 // Eigenvalues of V^T V (V^T V + rho I) below this share of the largest count as zero.
 constexpr double kRankTolerance = 1e-10;
 
-uint64_t Mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 // Returns a number in (0, 1) that depends on `index` alone.
 double Uniform(uint64_t index) {
-  return (static_cast<double>(Mix(index * 0x9e3779b97f4a7c15u) >> 11) + 0.5) * 0x1p-53;
+  return (static_cast<double>(MixBits(index * kGoldenStep) >> 11) + 0.5) * 0x1p-53;
 }
 
 // Returns a standard normal number (Box-Muller).

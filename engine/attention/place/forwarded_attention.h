@@ -8,8 +8,10 @@
 
 namespace lowkey {
 
-// A mechanism that stands before another one: it says what that one says, and changes how it plans
-// and attends.
+// ForwardedAttention is the base of a mechanism that wraps a real one in order to change or watch
+// the computation alone. It answers every question about options, memory, cost and prefixes as the
+// real mechanism does, so that a subclass defines only Plan and Attend: HostAttention computes on
+// the host what a device has no kernels for, WatchedAttention hands the rows to a calibration.
 class ForwardedAttention : public AttentionMechanism {
  public:
   explicit ForwardedAttention(std::unique_ptr<AttentionMechanism> real) : real_(std::move(real)) {}

@@ -15,7 +15,7 @@
 #include "engine/loader/safetensors.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_set.h"
-#include "engine/runtime/model_runner.h"
+#include "engine/runtime/model_setup.h"
 
 namespace lowkey {
 namespace {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/weight_set.h"
+#include "engine/runtime/model_setup.h"
 #include "engine/runtime/request_check.h"
 
 namespace lowkey {

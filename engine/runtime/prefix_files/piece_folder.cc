@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <system_error>
@@ -19,6 +18,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/files.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -47,13 +47,6 @@ PieceDigest DigestOf(const PieceKey& key, absl::Span<const std::byte> bytes) {
   PieceDigest digest;
   SHA256(both.data(), both.size(), digest.data());
   return digest;
-}
-
-absl::Status FileError(const std::string& path, const char* what) {
-  const int error = errno;
-  const std::string text = absl::StrCat(path, ": ", what, ": ", std::strerror(error));
-  return error == ENOSPC || error == EDQUOT ? absl::ResourceExhaustedError(text)
-                                            : absl::FailedPreconditionError(text);
 }
 
 bool ReadAll(int descriptor, void* to, size_t size) {

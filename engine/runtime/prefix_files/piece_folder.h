@@ -28,7 +28,7 @@ namespace lowkey {
 class PieceFolder {
  public:
   // Makes the folder, for its owner alone, where there is none, and measures what is in it.
-  // FAILED_PRECONDITION when it cannot be written to.
+  // FileError's errors; FAILED_PRECONDITION when it is no folder.
   static absl::StatusOr<PieceFolder> Open(std::string path, int64_t max_bytes);
 
   // Returns the piece; nullopt where there is none. DATA_LOSS when the file is
@@ -40,7 +40,7 @@ class PieceFolder {
   // Says whether there is such a file.
   bool Touch(const PieceKey& key, absl::Time used) const;
   // Writes a file, and removes the files that were used longest ago while all together have more
-  // than max_bytes. RESOURCE_EXHAUSTED when the disk is full, FAILED_PRECONDITION for other errors.
+  // than max_bytes. FileError's errors.
   absl::Status Write(const PieceKey& key, absl::Time used, absl::Span<const std::byte> bytes);
 
   int64_t max_bytes() const { return max_bytes_; }

@@ -15,7 +15,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/loader/safetensors.h"
 #include "engine/loader/tensor_table.h"
-#include "engine/runtime/model_runner.h"
+#include "engine/runtime/model_setup.h"
 #include "engine/runtime/quantization/input_moments.h"
 
 namespace lowkey {

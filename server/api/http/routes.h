@@ -11,7 +11,7 @@
 #include "server/api/http/http_call.h"
 #include "server/http/exchange.h"
 #include "server/net/event_loop.h"
-#include "server/net/transport.h"
+#include "server/net/peer.h"
 #include "server/request/tenant.h"
 #include "server/rpc/single_request.h"
 

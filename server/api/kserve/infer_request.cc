@@ -10,8 +10,10 @@
 #include "absl/time/clock.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/limits.h"
 #include "server/api/kserve/settings.h"
 #include "server/api/kserve/tensors.h"
+#include "server/request/limits.h"
 #include "server/rpc/wire_check.h"
 #include "tokenizer/utf8.h"
 

@@ -9,6 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "inference/grpc_service.pb.h"
 #include "server/api/kserve/describe.h"
+#include "server/request/limits.h"
 #include "server/rpc/single_request.h"
 #include "server/rpc/wire_check.h"
 

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "engine/config/attention_option_table.h"
+#include "engine/config/limits.h"
 #include "server/api/lowkey/convert_request.h"
+#include "server/request/limits.h"
 
 namespace lowkey {
 namespace {

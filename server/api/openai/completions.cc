@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/base/status_macros.h"
+#include "engine/config/limits.h"
 #include "server/api/openai/completion_answer.h"
 #include "server/api/openai/error_names.h"
 #include "server/api/openai/requests/request_reader.h"

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/codes/quantized.h"
 #include "engine/base/dtype.h"
-#include "engine/base/quantized.h"
 #include "engine/kernels/isa.h"
 #include "engine/kernels/linear.h"
 #include "gtest/gtest.h"

@@ -6,8 +6,10 @@
 #include <set>
 #include <sstream>
 
+#include "engine/config/limits.h"
 #include "server/api/lowkey/convert_request.h"
 #include "server/api/lowkey/convert_response.h"
+#include "server/request/limits.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/testing.h"
 #include "tests/testing/source_path.h"

@@ -11,6 +11,7 @@ namespace lowkey {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class TlsFilesTest : public ::testing::Test {
  protected:
@@ -19,11 +20,12 @@ class TlsFilesTest : public ::testing::Test {
     WriteFileOrDie(paths_.key, issued.key);
   }
 
-  // The message of the refusal, which names `path`.
-  std::string Refusal(const std::string& path) const {
+  // Returns the message of the refusal, which begins with the flag and the file's path.
+  std::string Refusal(const std::string& flag, const std::string& file) const {
     const auto files = ReadTlsFiles(paths_);
     EXPECT_EQ(files.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(files.status().message()), HasSubstr(path));
+    EXPECT_THAT(std::string(files.status().message()),
+                StartsWith(flag + ": " + directory_.File(file) + ": "));
     return std::string(files.status().message());
   }
 
@@ -50,30 +52,31 @@ TEST_F(TlsFilesTest, GoodFilesAreReadAsTheyAre) {
 TEST_F(TlsFilesTest, AbsentFileIsNamed) {
   EXPECT_EQ(ReadTlsFiles(paths_).status().code(), absl::StatusCode::kNotFound);
   WriteFileOrDie(paths_.certificate, authority_.Issue("server").certificate);
-  EXPECT_THAT(std::string(ReadTlsFiles(paths_).status().message()), HasSubstr("key.pem"));
+  EXPECT_THAT(std::string(ReadTlsFiles(paths_).status().message()),
+              AllOf(StartsWith("--tls-key: "), HasSubstr("key.pem: cannot be read: No such file")));
 }
 
 TEST_F(TlsFilesTest, KeyOfAnotherCertificateIsRefused) {
   Write({authority_.Issue("one").certificate, authority_.Issue("two").key});
-  EXPECT_THAT(Refusal("key.pem"), HasSubstr("is not the key of"));
+  EXPECT_THAT(Refusal("--tls-key", "key.pem"), HasSubstr("is not the key of"));
 }
 
 TEST_F(TlsFilesTest, SwappedFilesAreRefused) {
   const TestAuthority::Issued issued = authority_.Issue("server");
   Write({issued.key, issued.certificate});
-  EXPECT_THAT(Refusal("cert.pem"), HasSubstr("expected PEM certificates"));
+  EXPECT_THAT(Refusal("--tls-cert", "cert.pem"), HasSubstr("expected PEM certificates"));
 }
 
 TEST_F(TlsFilesTest, CertificateOutsideItsTimeIsRefused) {
   Write(authority_.Issue("server", {.begins_in_days = -2, .ends_in_days = -1}));
-  EXPECT_THAT(Refusal("cert.pem"), HasSubstr("past its time"));
+  EXPECT_THAT(Refusal("--tls-cert", "cert.pem"), HasSubstr("past its time"));
   Write(authority_.Issue("server", {.begins_in_days = 1, .ends_in_days = 2}));
-  EXPECT_THAT(Refusal("cert.pem"), HasSubstr("not yet valid"));
+  EXPECT_THAT(Refusal("--tls-cert", "cert.pem"), HasSubstr("not yet valid"));
 }
 
 TEST_F(TlsFilesTest, WeakKeyIsRefused) {
   Write(authority_.Issue("server", {.is_weak = true}));
-  EXPECT_THAT(Refusal("cert.pem"), HasSubstr("too small"));
+  EXPECT_THAT(Refusal("--tls-cert", "cert.pem"), HasSubstr("too small"));
 }
 
 TEST_F(TlsFilesTest, HostileBytesAreRefused) {
@@ -86,17 +89,17 @@ TEST_F(TlsFilesTest, HostileBytesAreRefused) {
   for (const std::string& bytes :
        {std::string(), garbage, cut, flipped, nested, std::string(kMaxPemBytes + 1, 'a')}) {
     Write({bytes, good.key});
-    Refusal("cert.pem");
+    Refusal("--tls-cert", "cert.pem");
   }
   for (const std::string& bytes : {std::string(), garbage, good.key.substr(0, 60)}) {
     Write({good.certificate, bytes});
-    Refusal("key.pem");
+    Refusal("--tls-key", "key.pem");
   }
   Write(good);
   paths_.authority = directory_.File("ca.pem");
   for (const std::string& bytes : {std::string(), garbage, good.key}) {
     WriteFileOrDie(*paths_.authority, bytes);
-    Refusal("ca.pem");
+    Refusal("--tls-client-ca", "ca.pem");
   }
 }
 
@@ -107,7 +110,7 @@ TEST_F(TlsFilesTest, KeyWithAPassPhraseIsRefusedWithoutAsking) {
          "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n"
          "DEK-Info: AES-128-CBC,00112233445566778899AABBCCDDEEFF\n\n"
          "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n-----END EC PRIVATE KEY-----\n"});
-  EXPECT_THAT(Refusal("key.pem"), HasSubstr("without a pass phrase"));
+  EXPECT_THAT(Refusal("--tls-key", "key.pem"), HasSubstr("without a pass phrase"));
 }
 
 TEST_F(TlsFilesTest, AuthorityIsReadAlone) {

@@ -40,7 +40,7 @@ TEST(TokenTextTest, CutsLongWordsAndHidesControlCharacters) {
 
 TEST(TokenTextTest, FileThatCannotBeReadIsAnError) {
   EXPECT_EQ(ReadTokenFile("/nonexistent/ids", 100).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(ReadTokenFile("/", 100).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReadTokenFile("/", 100).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ReadTokenFile("/dev/zero", 100).status().code(), absl::StatusCode::kInvalidArgument);
 }
 

@@ -14,6 +14,7 @@
 #include "lowkey/v1/generation.grpc.pb.h"
 #include "lowkey/v1/models.grpc.pb.h"
 #include "server/metrics/metrics.h"
+#include "server/request/limits.h"
 #include "server/text/text_service.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/testing.h"

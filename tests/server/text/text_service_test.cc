@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "server/request/limits.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/testing.h"
 

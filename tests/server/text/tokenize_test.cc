@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/config/limits.h"
+#include "server/request/limits.h"
 #include "server/text/text_service.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/testing.h"

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "engine/config/limits.h"
 #include "server/api/openai/requests/raw_json.h"
+#include "server/request/limits.h"
 
 namespace lowkey {
 namespace {

@@ -13,6 +13,7 @@
 #include "server/api/http/proto_json.h"
 #include "server/api/lowkey/convert_request.h"
 #include "server/api/openai/model_names.h"
+#include "server/request/limits.h"
 
 namespace lowkey {
 namespace {

@@ -10,9 +10,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "engine/config/limits.h"
 #include "server/api/openai/requests/raw_json.h"
 #include "server/api/openai/tools/call_scanner.h"
+#include "server/request/limits.h"
 
 namespace lowkey {
 namespace {

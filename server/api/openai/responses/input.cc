@@ -5,10 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "engine/config/limits.h"
 #include "server/api/openai/error_names.h"
 #include "server/api/openai/requests/messages.h"
 #include "server/api/openai/requests/raw_json.h"
+#include "server/request/limits.h"
 
 namespace lowkey {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/config/limits.h"
+#include "server/request/limits.h"
 
 namespace lowkey {
 namespace {

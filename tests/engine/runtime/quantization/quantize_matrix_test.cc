@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/grouped_codes.h"
+#include "engine/base/codes/grouped_codes.h"
 #include "gtest/gtest.h"
 
 namespace lowkey {

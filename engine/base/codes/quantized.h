@@ -1,5 +1,5 @@
-#ifndef LOWKEY_ENGINE_BASE_QUANTIZED_H_
-#define LOWKEY_ENGINE_BASE_QUANTIZED_H_
+#ifndef LOWKEY_ENGINE_BASE_CODES_QUANTIZED_H_
+#define LOWKEY_ENGINE_BASE_CODES_QUANTIZED_H_
 
 #include <array>
 #include <cstddef>
@@ -30,4 +30,4 @@ void ReadCodes(DType dtype, const std::byte* block, CodedBlock& out);
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_BASE_QUANTIZED_H_
+#endif  // LOWKEY_ENGINE_BASE_CODES_QUANTIZED_H_

@@ -1,5 +1,5 @@
-#ifndef LOWKEY_ENGINE_BASE_GROUPED_CODES_H_
-#define LOWKEY_ENGINE_BASE_GROUPED_CODES_H_
+#ifndef LOWKEY_ENGINE_BASE_CODES_GROUPED_CODES_H_
+#define LOWKEY_ENGINE_BASE_CODES_GROUPED_CODES_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -58,4 +58,4 @@ void LoadRow(const GroupedCodes& matrix, int64_t row, float* out);
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_BASE_GROUPED_CODES_H_
+#endif  // LOWKEY_ENGINE_BASE_CODES_GROUPED_CODES_H_

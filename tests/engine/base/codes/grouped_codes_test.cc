@@ -1,5 +1,5 @@
 // Hand-made words; tests/engine/loader/grouped_checkpoint_test.cc compares with packed checkpoints.
-#include "engine/base/grouped_codes.h"
+#include "engine/base/codes/grouped_codes.h"
 
 #include <array>
 

@@ -1,5 +1,5 @@
 // Quantized blocks against what the Python package `gguf` makes of them (data/make_quantized.py).
-#include "engine/base/quantized.h"
+#include "engine/base/codes/quantized.h"
 
 #include <cstring>
 #include <fstream>
@@ -26,7 +26,7 @@ struct Golden {
 };
 
 Golden ReadGolden(DType wanted) {
-  std::ifstream file(SourcePath("tests/engine/base/data/quantized.bin"), std::ios::binary);
+  std::ifstream file(SourcePath("tests/engine/base/codes/data/quantized.bin"), std::ios::binary);
   Golden golden;
   for (DType dtype : kTypes) {
     golden.blocks.resize(kBlocks * DTypeBytes(dtype));

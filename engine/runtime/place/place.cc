@@ -1,4 +1,4 @@
-#include "engine/runtime/place.h"
+#include "engine/runtime/place/place.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "engine/base/quantized.h"
+#include "engine/base/codes/quantized.h"
 
 #include <algorithm>
 #include <bit>

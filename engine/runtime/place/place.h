@@ -1,5 +1,5 @@
-#ifndef LOWKEY_ENGINE_RUNTIME_PLACE_H_
-#define LOWKEY_ENGINE_RUNTIME_PLACE_H_
+#ifndef LOWKEY_ENGINE_RUNTIME_PLACE_PLACE_H_
+#define LOWKEY_ENGINE_RUNTIME_PLACE_PLACE_H_
 
 #include <cstdint>
 #include <functional>
@@ -103,4 +103,4 @@ std::unique_ptr<Place> MakeDevicePlace(std::shared_ptr<Device> device);
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_RUNTIME_PLACE_H_
+#endif  // LOWKEY_ENGINE_RUNTIME_PLACE_PLACE_H_

@@ -4,7 +4,7 @@
 #include "engine/base/machine.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/device/device_transformer.h"
-#include "engine/runtime/place.h"
+#include "engine/runtime/place/place.h"
 
 namespace lowkey {
 namespace {

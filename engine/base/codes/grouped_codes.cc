@@ -1,4 +1,4 @@
-#include "engine/base/grouped_codes.h"
+#include "engine/base/codes/grouped_codes.h"
 
 #include <cstring>
 
