@@ -20,6 +20,7 @@
 #include "engine/config/model_config.h"
 #include "engine/config/perplexity_ratios.h"
 #include "engine/config/selection_rules.h"
+#include "engine/sampler/mask_budget.h"
 #include "engine/sampler/sampler.h"
 #include "engine/sampler/token_constraint.h"
 
@@ -185,6 +186,9 @@ struct EngineOptions {
   // Says whether masks are computed on a thread beside those of the step whose tokens they are for.
   // Never changes an output. If unset, they are where n_threads is more than one.
   std::optional<bool> begins_masks = std::nullopt;
+  // The work on masks (TokenConstraint::Prepare) that all requests together may add to a step: who
+  // needs more sits steps out. Never changes an output. > 0.
+  int64_t mask_work_per_step = MaskBudget::kWorkPerStep;
   int32_t context_tokens = 0;  // limit below the model's context; 0: none
   SelectionProfile profile;    // this machine's rates, for EngineRequest::selection
   // The engine's thread calls this after it has called sinks: once a step, however many tokens the
@@ -241,6 +245,7 @@ struct EngineStats {
   // time that the engine's thread spent on the others or waited.
   int64_t n_masks = 0, n_masks_ahead = 0;
   absl::Duration waited_for_masks;
+  int64_t n_mask_waits = 0;  // steps that sequences sat out because their mask was not ready
   int64_t cache_bytes_total = 0;
   int64_t cache_bytes_used = 0;    // by requests
   int64_t cache_bytes_prefix = 0;  // held for later prompts, given up when requests need it

@@ -20,6 +20,7 @@
 #include "engine/runtime/prefix_cache.h"
 #include "engine/runtime/prefix_files/prefix_files.h"
 #include "engine/runtime/request_state.h"
+#include "engine/sampler/mask_budget.h"
 #include "engine/sampler/mask_worker.h"
 #include "engine/scheduler/forecast.h"
 #include "engine/scheduler/scheduler.h"
@@ -100,12 +101,15 @@ class EngineImpl : public Engine {
   };
   ScheduledBatch NextBatch();
   bool RunsAhead(const ScheduledBatch& batch) const;
+  static absl::Span<const int32_t> DraftsOf(const RequestState& state, const ScheduledRows& rows);
   static bool IsPending(const RequestState& state, int32_t choice, int64_t position);
   void ReleaseCaches(const std::vector<RequestId>& ids);
   void RunStep();
   std::optional<Step> QueueStep(const std::vector<ScheduledRows>& batch);
   bool IsMixed(const std::vector<ScheduledRows>& batch) const;
+  void TakeOutUnready(std::vector<ScheduledRows>& batch);
   void BeginMasks(const std::vector<ScheduledRows>& batch);
+  bool HasDraftsMask(RequestState& state, int32_t choice);
   void EndSuspicion(const std::vector<ScheduledRows>& batch);
   void ComputeAlone(const std::vector<ScheduledRows>& batch, const absl::Status& thrown);
   absl::Status ComputeBatch(const std::vector<ScheduledRows>& batch);
@@ -169,6 +173,7 @@ class EngineImpl : public Engine {
   ForecastErrors forecast_errors_ ABSL_GUARDED_BY(mutex_);
   int64_t max_mixed_rows_ ABSL_GUARDED_BY(mutex_) = 0;
 
+  MaskBudget mask_budget_;  // of one step; outlives the worker's tasks
   MaskWorker mask_worker_;  // outlives the constraints of live_
 
   // Owned by the engine's thread.

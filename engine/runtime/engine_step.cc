@@ -15,11 +15,6 @@ absl::Status StepError(const absl::Status& status) {
   return absl::IsResourceExhausted(status) ? status : absl::InternalError(status.message());
 }
 
-// Returns the tokens of the rows that are drafts.
-absl::Span<const int32_t> DraftsOf(const RequestState& state, const ScheduledRows& rows) {
-  return state.choices[rows.choice].draft.first(static_cast<size_t>(rows.n_drafts));
-}
-
 }  // namespace
 
 ScheduledBatch EngineImpl::NextBatch() {
@@ -68,6 +63,7 @@ void EngineImpl::RunStep() {
     runs_ahead = RunsAhead(batch);
   }
   ReleaseCaches(batch.preempted);
+  TakeOutUnready(batch.rows);
   if (batch.rows.empty()) return;
   std::optional<Step> step = QueueStep(batch.rows);
   if (pending_.has_value()) Deliver();
@@ -113,19 +109,6 @@ std::optional<EngineImpl::Step> EngineImpl::QueueStep(const std::vector<Schedule
   return step;
 }
 
-// Lets the worker begin the masks that the step's tokens are drawn with.
-void EngineImpl::BeginMasks(const std::vector<ScheduledRows>& batch) {
-  if (!begins_masks_) return;
-  for (const ScheduledRows& rows : batch) {
-    RequestState& state = *live_.at(rows.request);
-    if (!rows.samples || !state.is_forked()) continue;
-    ConstraintPath* const path = state.choices[rows.choice].sampler->constraint();
-    if (path == nullptr) continue;
-    // A mask that cannot be begun is computed when its token is drawn.
-    (void)Guarded([&] { path->Begin(mask_worker_, DraftsOf(state, rows)); });
-  }
-}
-
 void EngineImpl::CountRows(int64_t n_rows) {
   counters_.n_rows += n_rows;
   const auto bound = std::lower_bound(kStepRowBounds.begin(), kStepRowBounds.end(), n_rows);
@@ -168,6 +151,12 @@ bool EngineImpl::IsMixed(const std::vector<ScheduledRows>& batch) const {
 // Returns whether the pending step draws the token at this position.
 bool EngineImpl::IsPending(const RequestState& state, int32_t choice, int64_t position) {
   return position == state.n_known(choice);
+}
+
+// Returns the tokens of the rows that are drafts.
+absl::Span<const int32_t> EngineImpl::DraftsOf(const RequestState& state,
+                                               const ScheduledRows& rows) {
+  return state.choices[rows.choice].draft.first(static_cast<size_t>(rows.n_drafts));
 }
 
 // Lists the batch's rows with their tokens; tokens that the pending step draws stay on the device.
@@ -339,6 +328,8 @@ int64_t EngineImpl::Draft(RequestState& state, int32_t choice, int64_t most) {
   if (!looks_up && !jumps) return 0;
   ChoiceState& c = state.choices[choice];
   c.draft = {};
+  // A step that was sat out says nothing about the draft that it would have had.
+  if (c.mask_turn.waits) return 0;
   most = runner_->RevocableRows(c.cache, most + 1) - 1;
   ConstraintPath* const path = c.sampler->constraint();
   // A draft that cannot be made is no loss.
@@ -352,12 +343,14 @@ int64_t EngineImpl::Draft(RequestState& state, int32_t choice, int64_t most) {
   return static_cast<int64_t>(c.draft.size());
 }
 
-// Keeps the row of a draft that the rows before it gave; false for any other draft.
+// Keeps the row of a draft that the rows before it gave; false for any other draft, and for one
+// whose row's mask the step's budget does not reach.
 bool EngineImpl::KeepDraft(RequestState& state, const WantedRow& wanted) {
   ChoiceState& c = state.choices[wanted.choice];
   // After a wrong draft no token follows that a later one could be.
   const bool is_next = wanted.position + 1 == state.n_known(wanted.choice);
   if (!is_next || c.tokens.back() != *wanted.draft || c.finish_reason.has_value()) return false;
+  if (!HasDraftsMask(state, wanted.choice)) return false;
   runner_->KeepDraft(c.cache);
   ++state.n_accepted_tokens;
   ++counters_.n_accepted_tokens;

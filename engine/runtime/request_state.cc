@@ -53,9 +53,17 @@ void RequestState::Fork(int32_t vocab_size) {
     if (!is_first) continue;
     choices[c].sampler.emplace(request.sampling, c, vocab_size, request.prompt);
     if (request.constraint != nullptr) {
-      choices[c].sampler->Constrain(request.constraint->Begin());
+      choices[c].sampler->Constrain(first_constraint_ != nullptr ? first_constraint_->Copy()
+                                                                 : request.constraint->Begin());
     }
   }
+  first_constraint_.reset();
+}
+
+MaskProgress RequestState::PrepareMask(int32_t choice, int64_t most_work) {
+  if (is_forked()) return choices[choice].sampler->constraint()->Prepare(most_work);
+  if (first_constraint_ == nullptr) first_constraint_ = request.constraint->Begin();
+  return first_constraint_->Prepare(most_work);
 }
 
 int64_t RequestState::HeldBytes() const {

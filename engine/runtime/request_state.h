@@ -14,6 +14,7 @@
 #include "engine/runtime/drafts/lookup_drafter.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/row_tokens.h"
+#include "engine/sampler/mask_budget.h"
 #include "engine/sampler/sampler.h"
 #include "engine/scheduler/forecast.h"
 
@@ -28,6 +29,7 @@ struct ChoiceState {
   LookupDrafter lookup;             // where the request asks for drafts
   ForcedDrafter forced;             // where it has a constraint
   absl::Span<const int32_t> draft;  // the tokens after the last one that were drafted last
+  MaskTurn mask_turn;               // where it has a constraint
 };
 
 // A live request as the engine's thread keeps it.
@@ -60,6 +62,9 @@ class RequestState {
   // Once the prompt is computed: choices 1.. share choice 0's cache. The first call gives each
   // choice its sampler.
   void Fork(int32_t vocab_size);
+  // Works on the mask of a choice's next token (TokenConstraint::Prepare): before the first Fork on
+  // the mask that all choices begin with. The request has a constraint.
+  MaskProgress PrepareMask(int32_t choice, int64_t most_work);
   bool is_forked() const { return choices[0].sampler.has_value(); }
 
   // Returns the bytes of pages and slabs that all choices hold; shared ones count once.
@@ -108,6 +113,8 @@ class RequestState {
   SequenceCache EmptyCache() const;
 
   int64_t peak_bytes_ = 0, held_bytes_ = 0;
+  // Set from the first PrepareMask to Fork, which copies it for every choice.
+  std::unique_ptr<TokenConstraint> first_constraint_;
 };
 
 }  // namespace lowkey

@@ -1,5 +1,6 @@
 #include "engine/sampler/constraint_path.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -46,19 +47,44 @@ absl::Status ConstraintPath::Advance(int32_t token) {
   return absl::OkStatus();
 }
 
-void ConstraintPath::Begin(MaskWorker& worker, absl::Span<const int32_t> drafts) {
+MaskProgress ConstraintPath::Prepare(int64_t most_work) {
+  Join();
+  Place& place = places_.front();
+  return place.mask.has_value() ? MaskProgress() : place.constraint->Prepare(most_work);
+}
+
+void ConstraintPath::Begin(MaskWorker& worker, absl::Span<const int32_t> drafts,
+                           MaskBudget* budget) {
   Join();
   places_.erase(places_.begin() + 1, places_.end());
   drafts_.assign(drafts.begin(), drafts.end());
+  budget_ = budget;
   is_needed_ = false;
   worker_ = &worker;
   worker.Add(this);
 }
 
+// Computes a place's mask; returns whether it did so before the mask was needed and the budget
+// spent.
+bool ConstraintPath::ComputeAhead(Place& place) {
+  while (!place.mask.has_value()) {
+    if (is_needed_) return false;
+    const int64_t most = budget_ == nullptr ? MaskBudget::kSlice : budget_->left();
+    const MaskProgress progress = place.constraint->Prepare(std::min(most, MaskBudget::kSlice));
+    if (budget_ != nullptr) budget_->Spend(progress.n_work);
+    if (progress.is_ready) {
+      place.mask = place.constraint->Mask();
+    } else if (most <= 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void ConstraintPath::Run() {
   for (size_t i = 0; !is_needed_; ++i) {
     Place& last = places_.back();
-    if (!last.mask.has_value()) last.mask = last.constraint->Mask();
+    if (!ComputeAhead(last)) return;
     if (i == drafts_.size() || !last.mask->ok()) return;
     std::unique_ptr<TokenConstraint> next = last.constraint->Copy();
     if (!next->Advance(drafts_[i]).ok()) return;

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "engine/sampler/mask_budget.h"
 #include "engine/sampler/mask_worker.h"
 #include "engine/sampler/token_constraint.h"
 
@@ -37,10 +38,13 @@ class ConstraintPath : private MaskWorker::Task {
   // it is at.
   absl::StatusOr<absl::Span<const uint64_t>> Mask();
   absl::Status Advance(int32_t token);
+  // Works on the mask of the next token alone, not on those behind drafts.
+  MaskProgress Prepare(int64_t most_work);
 
   // Lets the worker compute the masks before and after each of these drafts, as far as the
-  // constraint lets them come. The worker must outlive this.
-  void Begin(MaskWorker& worker, absl::Span<const int32_t> drafts);
+  // constraint lets them come and as far as the budget reaches; nullptr: without a bound. Worker
+  // and budget must outlive this.
+  void Begin(MaskWorker& worker, absl::Span<const int32_t> drafts, MaskBudget* budget = nullptr);
 
   // Returns the constraint after all tokens so far, which nobody else uses until the next Begin.
   TokenConstraint& constraint();
@@ -56,10 +60,12 @@ class ConstraintPath : private MaskWorker::Task {
 
   void Run() override;
   void Join();
+  bool ComputeAhead(Place& place);
 
   std::deque<Place> places_;  // the first one is the sequence's; drafts lead to the others
   std::vector<int32_t> drafts_;
   MaskWorker* worker_ = nullptr;  // set while it may be at work
+  MaskBudget* budget_ = nullptr;  // of the worker's masks
   std::atomic<bool> is_needed_{false};
   MaskCounts counts_;
 };

@@ -11,6 +11,12 @@
 
 namespace lowkey {
 
+// MaskProgress says what a call of TokenConstraint::Prepare did.
+struct MaskProgress {
+  bool is_ready = true;  // Mask has nothing left to compute
+  int64_t n_work = 0;    // units of work that the call did, of some 10 ns each
+};
+
 // Says which tokens may come next in one sequence. What it says depends on the tokens that it was
 // advanced by alone. Not thread-safe; a copy is a sequence of its own, so that a copy that was made
 // earlier is the way back.
@@ -23,6 +29,15 @@ class TokenConstraint {
   // one bit is set.
   // FAILED_PRECONDITION if no token may come; other errors of the implementation.
   virtual absl::StatusOr<absl::Span<const uint64_t>> Mask() = 0;
+
+  // Works on the mask before the next token until Mask can return it at once, or until at least
+  // `most_work` units are done: a call ends with the part of the mask that it is at. A call with
+  // most_work <= 0 does nothing. What a unit is depends on the tokens alone, and not on time. Mask
+  // returns the errors. A constraint whose masks are cheap is always ready.
+  virtual MaskProgress Prepare(int64_t most_work) {
+    (void)most_work;
+    return {};
+  }
 
   // Takes the token that came next. INVALID_ARGUMENT, with nothing taken, if it may not come.
   virtual absl::Status Advance(int32_t token) = 0;

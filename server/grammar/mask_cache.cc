@@ -3,8 +3,12 @@
 namespace lowkey::grammar {
 namespace {
 
-// What an entry takes beside its mask.
-constexpr int64_t kEntryBytes = 160;
+// The bytes that an entry takes beside its mask and the two copies of its key.
+constexpr int64_t kEntryBytes = 96;
+
+int64_t BytesOf(const TopKey& key, const TopMask& mask) {
+  return mask.size_bytes() + 2 * key.size_bytes() + kEntryBytes;
+}
 
 }  // namespace
 
@@ -19,11 +23,11 @@ std::shared_ptr<const TopMask> MaskCache::Find(const TopKey& key) {
 void MaskCache::Keep(const TopKey& key, std::shared_ptr<const TopMask> mask) {
   absl::MutexLock lock(&mutex_);
   if (found_.contains(key)) return;  // another thread was faster, and its mask is the same
-  size_bytes_ += mask->size_bytes() + kEntryBytes;
+  size_bytes_ += BytesOf(key, *mask);
   entries_.emplace_front(key, std::move(mask));
   found_[key] = entries_.begin();
   while (size_bytes_ > max_bytes_ && entries_.size() > 1) {
-    size_bytes_ -= entries_.back().second->size_bytes() + kEntryBytes;
+    size_bytes_ -= BytesOf(entries_.back().first, *entries_.back().second);
     found_.erase(entries_.back().first);
     entries_.pop_back();
   }

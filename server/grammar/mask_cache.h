@@ -12,11 +12,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "server/grammar/stacks.h"
 
 namespace lowkey::grammar {
 
 // TopMask holds what the top frame of a stack says about every token, whatever lies below the
-// frame.
+// frame; or, for a key with frames below, the tokens that end the top frame and go on in those
+// frames.
 struct TopMask {
   // The tokens that stay above the frames below: a list where they are few, a bit per token where
   // they are many. One of the two is empty.
@@ -36,18 +38,24 @@ struct TopMask {
   }
 };
 
-// A top frame. Counters that differ only far from their bounds are one key.
+// A top frame, and the frames below where the mask depends on them. Counters of the top frame that
+// differ only far from their bounds are one key.
 struct TopKey {
   uint64_t grammar = 0;
   int32_t state = 0;
   int32_t below_least = 0, below_most = 0;  // distances of the counter, at most a token's bytes + 1
   int32_t depth = 0;                        // frames below, where they limit what may come; else 0
+  // Not empty: the mask has the tokens that lead through the top frame's escapes into these frames.
+  Stack below = {};
 
   friend bool operator==(const TopKey&, const TopKey&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const TopKey& key) {
     return H::combine(std::move(h), key.grammar, key.state, key.below_least, key.below_most,
-                      key.depth);
+                      key.depth, key.below);
+  }
+  int64_t size_bytes() const {
+    return static_cast<int64_t>(sizeof(*this) + below.size() * sizeof(Frame));
   }
 };
 

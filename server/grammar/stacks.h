@@ -2,6 +2,7 @@
 #define LOWKEY_SERVER_GRAMMAR_STACKS_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "server/grammar/automaton/grammar.h"
@@ -14,6 +15,10 @@ struct Frame {
   int32_t state = 0;
   int32_t count = 0;
   friend bool operator==(const Frame&, const Frame&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const Frame& frame) {
+    return H::combine(std::move(h), frame.state, frame.count);
+  }
 };
 
 // The outermost rule comes first.

@@ -1,5 +1,8 @@
 // Constrained requests get tokens of their masks, and the same ones whatever else happens.
 #include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -10,6 +13,40 @@ namespace lowkey {
 namespace {
 
 constexpr int32_t kEnd = 3;
+
+struct DearRules : EverySeventhRules {
+  int64_t n_work = 0;                                // of a mask
+  std::shared_ptr<std::atomic<int64_t>> total = {};  // of all masks
+};
+
+// Lets through what EverySeventh does, but its masks take work.
+class Dear : public RuleConstraint<Dear, DearRules> {
+ public:
+  using Rules = DearRules;
+  using RuleConstraint::RuleConstraint;
+
+  static bool MayCome(const Rules& rules, const std::vector<int32_t>& before, int32_t token) {
+    return EverySeventh::MayCome(rules, before, token);
+  }
+  MaskProgress Prepare(int64_t most_work) override {
+    const int64_t n =
+        std::clamp<int64_t>(rules().n_work - n_done_, 0, std::max<int64_t>(0, most_work));
+    n_done_ += n;
+    *rules().total += n;
+    return {.is_ready = n_done_ == rules().n_work, .n_work = n};
+  }
+  absl::StatusOr<absl::Span<const uint64_t>> Mask() override {
+    EXPECT_EQ(n_done_, rules().n_work) << "a token is drawn before its mask is ready";
+    return RuleConstraint::Mask();
+  }
+  absl::Status Advance(int32_t token) override {
+    n_done_ = 0;
+    return RuleConstraint::Advance(token);
+  }
+
+ private:
+  int64_t n_done_ = 0;
+};
 
 class EngineConstraintTest : public EngineTest {
  protected:
@@ -131,6 +168,54 @@ TEST_F(EngineConstraintTest, PreemptionChangesNothing) {
   }
   EXPECT_GT(n_preemptions, 0);
   for (int i = 0; i < kRequests; ++i) ExpectSame(*together[i], *alone[i]);
+}
+
+// Six requests need five steps' budgets for each mask: they sit steps out, a request with cheap
+// masks goes on, and no step has more work than the budget. All get the same tokens.
+TEST_F(EngineConstraintTest, MasksThatNeedMoreThanTheBudgetDelayTheirOwnRequestsAlone) {
+  constexpr int kDear = 6, kTokens = 20;
+  constexpr int64_t kBudget = 1000;
+  const auto total = std::make_shared<std::atomic<int64_t>>(0);
+  const auto request = [&](int i) {
+    EngineRequest r = Request(20 + i, kTokens, i);
+    r.n = i == 1 ? 2 : 1;
+    DearRules rules;
+    rules.vocab_size = TinyConfig().vocab_size;
+    rules.n_work = i < kDear ? 5 * kBudget : 10;
+    rules.total = total;
+    r.constraint = std::make_shared<RuleConstraintFactory<Dear, DearRules>>(rules);
+    return r;
+  };
+  EngineOptions options;
+  options.keeps_prefixes = false;
+  options.begins_masks = false;
+  Start(options);
+  std::vector<std::shared_ptr<Collected>> alone, together;
+  for (int i = 0; i <= kDear; ++i) {
+    alone.push_back(Submit(request(i)));
+    alone.back()->Wait();
+  }
+  EXPECT_EQ(engine_->Stats().n_mask_waits, 0);
+
+  options.mask_work_per_step = kBudget;
+  Start(options);
+  std::optional<int64_t> before;  // the last token of a request without a constraint
+  const auto plain = Submit(Request(20, 200, 9), [&](int32_t, int32_t) {
+    EXPECT_LE(*total - before.value_or(*total), kBudget);
+    before = *total;
+    return SinkAnswer::kContinue;
+  });
+  int n_dear_tokens = 0, n_before_last_cheap = 0;
+  for (int i = 0; i <= kDear; ++i) {
+    together.push_back(Submit(request(i), [&, i](int32_t, int32_t) {
+      (i < kDear ? n_dear_tokens : n_before_last_cheap) = n_dear_tokens + (i < kDear ? 1 : 0);
+      return SinkAnswer::kContinue;
+    }));
+  }
+  for (int i = 0; i <= kDear; ++i) ExpectSame(*together[i], *alone[i]);
+  EXPECT_TRUE(plain->Wait().status.ok());
+  EXPECT_GT(engine_->Stats().n_mask_waits, kDear * kTokens);
+  EXPECT_LT(n_before_last_cheap, kDear * kTokens / 2);
 }
 
 TEST_F(EngineConstraintTest, ADeadEndEndsTheRequestWithAnErrorAndNoOther) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "absl/synchronization/notification.h"
@@ -99,6 +100,64 @@ TEST(ConstraintPathTest, AMaskThatTheWorkerHasNotBegunIsComputedWhereItIsNeeded)
   path.Begin(worker, {});
   ASSERT_TRUE(path.Mask().ok());  // would wait forever for the worker
   EXPECT_EQ(path.TakeCounts().n_ahead, 0);
+}
+
+// A form whose masks take 100 units, and which says of which drafts the masks were computed.
+class DearForm : public Form {
+ public:
+  using Form::Form;
+  MaskProgress Prepare(int64_t most_work) override {
+    const int64_t n = std::clamp<int64_t>(100 - n_done_, 0, std::max<int64_t>(0, most_work));
+    n_done_ += n;
+    return {.is_ready = n_done_ == 100, .n_work = n};
+  }
+  absl::Status Advance(int32_t token) override {
+    n_done_ = 0;
+    return Form::Advance(token);
+  }
+  std::unique_ptr<TokenConstraint> Copy() const override {
+    return std::make_unique<DearForm>(*this);
+  }
+
+ private:
+  int64_t n_done_ = 0;
+};
+
+TEST(ConstraintPathTest, TheWorkerStopsWhereTheBudgetIsSpent) {
+  int n_computed = 0;
+  Form::Rules rules{.n_field = 1, .n_text = 4};
+  rules.on_mask = [&] { ++n_computed; };
+  MaskBudget budget(250);
+  (void)budget.Prepare({}, [](size_t, int64_t) { return MaskProgress(); });
+  MaskWorker worker;
+  ConstraintPath path(std::make_unique<DearForm>(rules));
+  ASSERT_TRUE(path.Advance(0).ok());
+  path.Begin(worker, path.constraint().ForcedTokens(4), &budget);
+  absl::Notification done;
+  class Last : public MaskWorker::Task {
+   public:
+    explicit Last(absl::Notification& done) : done_(done) {}
+
+   private:
+    void Run() override { done_.Notify(); }
+    absl::Notification& done_;
+  } last(done);
+  worker.Add(&last);  // runs after the path's task
+  done.WaitForNotification();
+  worker.Join(&last);
+  EXPECT_EQ(budget.left(), 0);
+  EXPECT_EQ(n_computed, 2);
+  // The third mask goes on where the worker stopped.
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(path.Prepare(0).is_ready);
+    ASSERT_TRUE(path.Mask().ok());
+    ASSERT_TRUE(path.Advance(Form::Usual(rules, 1 + i)).ok());
+  }
+  EXPECT_FALSE(path.Prepare(0).is_ready);
+  EXPECT_FALSE(path.Prepare(20).is_ready);
+  const MaskProgress progress = path.Prepare(1000);
+  EXPECT_TRUE(progress.is_ready);
+  EXPECT_EQ(progress.n_work, 30);
 }
 
 TEST(ConstraintPathTest, ARefusedTokenChangesNothing) {

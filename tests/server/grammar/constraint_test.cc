@@ -90,6 +90,61 @@ TEST(ConstraintTest, MasksDependOnTheTokensAloneNotOnTheCache) {
   }
 }
 
+TEST(ConstraintTest, AMaskThatIsPreparedInPartsIsTheSame) {
+  const auto vocabulary = MixedVocabulary();
+  for (const auto& grammar : SomeGrammars()) {
+    const ConstraintParts once{grammar, vocabulary, std::make_shared<MaskCache>()};
+    const ConstraintParts tiny{grammar, vocabulary, std::make_shared<MaskCache>(1)};
+    std::mt19937 random(5);
+    for (int walk = 0; walk < 5; ++walk) {
+      GrammarConstraint a(once), b(tiny);
+      for (int step = 0; step < 40; ++step) {
+        const auto mask_a = a.Mask();
+        int n_calls = 0;
+        EXPECT_FALSE(b.Prepare(0).is_ready);
+        while (!b.Prepare(1).is_ready) ASSERT_LT(++n_calls, 10'000);
+        EXPECT_EQ(b.Prepare(1).n_work, 0);
+        EXPECT_TRUE(b.Copy()->Prepare(0).is_ready);
+        const auto mask_b = b.Mask();
+        ASSERT_TRUE(mask_a.ok() && mask_b.ok());
+        ASSERT_EQ(*mask_a, *mask_b);
+        ASSERT_EQ(*b.Copy()->Mask(), *mask_b);
+        int32_t token = 0;
+        do token = static_cast<int32_t>(random() % vocabulary->vocab_size());
+        while (!IsIn(*mask_a, token));
+        ASSERT_TRUE(a.Advance(token).ok() && b.Advance(token).ok());
+        if (vocabulary->IsEnd(token)) break;
+      }
+    }
+  }
+}
+
+// The tokens that end the word and go on in the list are found once, and not for every letter.
+TEST(ConstraintTest, TokensThatLeadIntoTheSameFramesBelowAreFoundOnce) {
+  std::vector<std::string> texts;
+  for (int i = 0; i < 256; ++i) texts.push_back(std::string(1, static_cast<char>(i)));
+  for (char a = 'a'; a <= 'z'; ++a) {
+    for (char b = 'a'; b <= 'z'; ++b) texts.push_back(std::string("\",\"") + a + b);
+  }
+  texts.push_back("<end>");
+  const auto vocabulary = std::make_shared<const Vocabulary>(
+      texts, std::vector<int32_t>{static_cast<int32_t>(texts.size()) - 1});
+  const auto grammar =
+      Ebnf("root ::= \"[\" word (\",\" word)* \"]\"\nword ::= \"\\\"\" [a-z]+ \"\\\"\"");
+  ASSERT_NE(grammar, nullptr);
+  const auto cache = std::make_shared<MaskCache>();
+  GrammarConstraint constraint({grammar, vocabulary, cache});
+  for (const char c : {'[', '"', 'a'}) ASSERT_TRUE(constraint.Advance(c).ok());
+  constexpr int64_t kAll = int64_t{1} << 40;
+  EXPECT_GT(constraint.Prepare(kAll).n_work, 26);
+  for (const char c : {'b', 'c'}) {
+    ASSERT_TRUE(constraint.Advance(c).ok());
+    EXPECT_LT(constraint.Prepare(kAll).n_work, 10);
+    EXPECT_TRUE(IsIn(*constraint.Mask(), 256));  // ","aa
+  }
+  EXPECT_LE(cache->size_bytes(), MaskCache::kMaxBytes);
+}
+
 TEST(ConstraintTest, ACopyGoesItsOwnWay) {
   GrammarConstraint constraint = ConstraintOf(Regex("ab|cd"));
   const std::unique_ptr<TokenConstraint> before = constraint.Copy();
@@ -186,6 +241,21 @@ TEST(MaskCacheTest, DropsWhatWasUsedLongestAgo) {
   EXPECT_NE(cache.Find({.state = 0}), nullptr);
   EXPECT_EQ(cache.Find({.state = 1}), nullptr);
   EXPECT_LE(cache.size_bytes(), 3000);
+}
+
+TEST(MaskCacheTest, FramesBelowAreAPartOfTheKeyAndOfItsSize) {
+  MaskCache cache(100'000);
+  for (int32_t i = 0; i < 1000; ++i) {
+    cache.Keep({.state = 1, .below = Stack(60, {i, 0})}, std::make_shared<TopMask>());
+  }
+  EXPECT_EQ(cache.Find({.state = 1}), nullptr);
+  EXPECT_EQ(cache.Find({.state = 1, .below = Stack(60, {0, 0})}), nullptr);
+  EXPECT_NE(cache.Find({.state = 1, .below = Stack(60, {999, 0})}), nullptr);
+  int n_kept = 0;
+  for (int32_t i = 0; i < 1000; ++i) {
+    n_kept += cache.Find({.state = 1, .below = Stack(60, {i, 0})}) != nullptr ? 1 : 0;
+  }
+  EXPECT_LE(n_kept * 2 * 60 * static_cast<int64_t>(sizeof(Frame)), 100'000);
 }
 
 TEST(VocabularyTest, TheDemoTokenizersTokensJoinToTheTextThatItDecodes) {
