@@ -51,8 +51,8 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, const EngineOptions&
       after_delivery_(options.after_delivery),
       scheduler_(WithCallbacks(SchedulerOptionsOf(options, *runner_))),
       max_mixed_rows_(runner_->max_rows()),
-      prefixes_(runner_->n_caches()),
       mask_budget_(options.mask_work_per_step),
+      prefixes_(runner_->n_caches()),
       file_space_(std::move(file_space)),
       files_(std::move(files)),
       pace_(options.step_target, runner_->max_rows()) {
