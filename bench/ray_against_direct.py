@@ -3,7 +3,8 @@
 
     python3 -m venv build/ray/venv && build/ray/venv/bin/pip install -r deploy/ray/requirements.txt
     build/bench/random_110m DIRECTORY && cp models/tales/tokenizer* DIRECTORY
-    build/ray/venv/bin/python bench/ray_against_direct.py --model DIRECTORY [--replicas 1,2,4]
+    build/ray/venv/bin/python bench/ray_against_direct.py --model DIRECTORY [--replicas 1,2,4] \
+        [--stream-interval 8]
 
 Starts two Ray nodes in this machine; RAY_SERVER in the environment names another program than
 build/lowkey. Four clients a replica stream over HTTP, each one request after another; the direct ones
@@ -145,6 +146,7 @@ def main() -> None:
     parser.add_argument("--replicas", default="1,2,4", help="numbers of replicas")
     parser.add_argument("--runs", type=int, default=3, help="of each way")
     parser.add_argument("--seconds", type=float, default=20, help="of each run")
+    parser.add_argument("--stream-interval", type=int, default=1, help="as `lowkey serve` takes it")
     parser.add_argument("--overload", action="store_true", help="ask for ten times the load too")
     args = parser.parse_args()
     with contextlib.closing(contextlib.ExitStack()) as stack:
@@ -153,7 +155,8 @@ def main() -> None:
             measure(settings.Model(
                 name=pathlib.Path(args.model).name, path=str(pathlib.Path(args.model).resolve()),
                 min_replicas=n, max_replicas=n, binary=cluster.TALES.binary,
-                flags=("--profile", "none", "--max-running", "4", "--max-queued", "4")), n, args)
+                flags=("--profile", "none", "--max-running", "4", "--max-queued", "4",
+                       "--stream-interval", str(args.stream_interval))), n, args)
 
 
 if __name__ == "__main__":

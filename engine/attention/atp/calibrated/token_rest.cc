@@ -55,7 +55,7 @@ struct Books {
   int8_t parts[kMaxBits + 1][kLeadLevels][1 << kMaxBits] = {};
 
  private:
-  // The cells at both ends, which have no end, are taken to be as wide to both sides of their level.
+  // The cells at both ends, which have no end, are taken to be as wide on both sides of a level.
   void AddCell(int level) {
     const Codebook& code = books[kMaxBits].code;
     const bool is_first = level == 0, is_last = level == kLeadLevels - 1;

@@ -12,10 +12,10 @@
 
 namespace lowkey {
 
-// Codes what the index leaves of far tokens of basis `calibrated` (token_index.h). The index has the
-// first components of each key and value of a KV head, as levels of 4 bits. Of the first of these
+// Codes what the index leaves of far tokens of basis `calibrated` (token_index.h). The index has
+// the first components of each key and value of a KV head, as levels of 4 bits. Of these' first
 // the rest has up to 4 bits more, which say in which of 2, 4 or 16 equal parts of its level's cell
-// the component lies. It has the components that the index does not hold in 2 to 4 bits each, with a
+// the component lies. The components that the index does not hold have 2 to 4 bits each, with a
 // scale of 8 bits for each vector. A token's rest is one stretch of memory, which the rows that
 // choose it read. Immutable: any thread may read.
 class TokenRest {
