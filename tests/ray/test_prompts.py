@@ -42,6 +42,11 @@ class Json(unittest.TestCase):
         self.assertEqual(key([ids, [1]]), key(ids))
         self.assertNotEqual(key(ids), key(ids[1:]))
 
+    def test_prompts_below_a_page_have_no_key(self) -> None:
+        for prompt in ("x" * (prompts.PAGE_BYTES - 1), [1] * (prompts.PAGE_TOKENS - 1), ["x", "y"]):
+            body = json.dumps({"model": "tales", "prompt": prompt}).encode()
+            self.assertEqual(prompts.Reading("tales", b""), prompts.read_json("", body))
+
     def test_tenants_have_keys_of_their_own(self) -> None:
         body = chat(("user", "Hello"))
         self.assertNotEqual(prompts.read_json("Bearer a", body), prompts.read_json("Bearer b", body))
@@ -67,6 +72,9 @@ class Grpc(unittest.TestCase):
         self.assertEqual(one, two)
         self.assertEqual("tales", one.model)
         self.assertTrue(one.key)
+        self.assertFalse(prompts.read_grpc("Generate", "", field(3, page[1:])).key)
+        self.assertFalse(prompts.read_grpc("Generate", "", field(4, b"x" * 63)).key)
+        self.assertTrue(prompts.read_grpc("Generate", "", field(4, b"x" * 64)).key)
         self.assertFalse(prompts.read_grpc("Tokenize", "", field(2, page)).key)
         self.assertTrue(prompts.read_grpc("Score", "", field(2, page)).key)
 

@@ -51,11 +51,11 @@ def read_grpc(method: str, tenant: str, message: bytes) -> Reading:
             if number == 1:
                 model = value
             elif method in ("Generate", "GenerateStream") and number in (3, 4):
-                start = value[:PAGE_BYTES]
+                start = _page_of(value, PAGE_BYTES if number == 3 else PAGE_TOKENS)
             elif method in ("Generate", "GenerateStream") and number == 5:
                 start = _chat_start(value)
             elif method == "Score" and number in (2, 3):
-                start = value[:PAGE_BYTES]
+                start = _page_of(value, PAGE_BYTES if number == 2 else PAGE_TOKENS)
     except (ValueError, IndexError):
         return Reading("", b"")
     return Reading(model.decode(errors="replace"), key_of(tenant, start))
@@ -82,10 +82,16 @@ def _json_start(request: dict[str, object]) -> bytes:
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         prompt = prompt[0]  # of several prompts the first decides
     if isinstance(prompt, str):
-        return prompt[:PAGE_BYTES].encode(errors="replace")
-    if isinstance(prompt, list) and prompt:
+        return _page_of(prompt[:PAGE_BYTES].encode(errors="replace"), PAGE_BYTES)
+    if isinstance(prompt, list) and len(prompt) >= PAGE_TOKENS:
         return json.dumps(prompt[:PAGE_TOKENS]).encode()
     return b""
+
+
+def _page_of(prompt: bytes, least: int) -> bytes:
+    """Returns a prompt's first page. Of a prompt of fewer bytes than `least` no page can be found
+    anywhere, so that it goes where there is least to do."""
+    return prompt[:PAGE_BYTES] if len(prompt) >= least else b""
 
 
 def _until_user(messages: list[object]) -> bytes:
