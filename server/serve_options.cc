@@ -40,8 +40,8 @@ constexpr Flag kNetworkFlags[] = {
     {"grace", "TIME", "30", "how long admitted requests may run on once a drain has begun"},
     {"stall-timeout", "TIME", "60", "end a stream that is not read for so long"},
     {"stream-interval", "N", "1",
-     "send the tokens of a stream so many at a time, after the first: fewer messages for proxies "
-     "and readers that are slow"},
+     "send the tokens of a stream so many at a time, after the first, however long they take: "
+     "fewer messages for proxies and readers that are slow"},
     {"log-requests", "", "", "one JSON line per request on standard error, without its text",
      FlagKind::kSwitch},
 };

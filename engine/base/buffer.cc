@@ -36,8 +36,7 @@ bool Buffer::GiveBack(size_t begin, size_t end) {
   if (end >= size_bytes_) end = mapped_bytes;
   begin = (begin + page_bytes - 1) / page_bytes * page_bytes;
   end = end / page_bytes * page_bytes;
-  if (begin < end) madvise(data_.get() + begin, end - begin, MADV_DONTNEED);
-  return true;
+  return begin >= end || madvise(data_.get() + begin, end - begin, MADV_DONTNEED) == 0;
 }
 
 absl::StatusOr<Buffer> Buffer::Allocate(size_t size_bytes, Memory* memory) {

@@ -40,7 +40,7 @@ class Buffer {
 
   // Gives the host's memory of the system's pages that lie within [begin, end) back: the bytes are
   // zeros, and take memory when they are written again. The buffer's last page counts as whole.
-  // Returns false and does nothing in buffers of under 2 MiB.
+  // Returns false and does nothing in buffers of under 2 MiB, and where the system refuses.
   bool GiveBack(size_t begin, size_t end);
 
   template <typename T>

@@ -107,6 +107,7 @@ class EngineImpl : public Engine {
   void RunStep();
   std::optional<Step> QueueStep(const std::vector<ScheduledRows>& batch);
   bool IsMixed(const std::vector<ScheduledRows>& batch) const;
+  void NoteStart(const std::vector<ScheduledRows>& batch);
   void TakeOutUnready(std::vector<ScheduledRows>& batch);
   void BeginMasks(const std::vector<ScheduledRows>& batch);
   bool HasDraftsMask(RequestState& state, int32_t choice);

@@ -63,6 +63,7 @@ void EngineImpl::RunStep() {
     runs_ahead = RunsAhead(batch);
   }
   ReleaseCaches(batch.preempted);
+  NoteStart(batch.rows);
   TakeOutUnready(batch.rows);
   if (batch.rows.empty()) return;
   std::optional<Step> step = QueueStep(batch.rows);
@@ -77,16 +78,21 @@ void EngineImpl::RunStep() {
   if (!runs_ahead || !pending_->drawing.ok()) Deliver();
 }
 
+// A request is served from the first step on that has its rows, also where it sits that step out.
+void EngineImpl::NoteStart(const std::vector<ScheduledRows>& batch) {
+  const absl::Time now = absl::Now();
+  for (const ScheduledRows& rows : batch) {
+    RequestState& state = *live_.at(rows.request);
+    if (!state.started.has_value()) state.started = now;
+  }
+}
+
 // Computes or queues the batch. nullopt: the step failed, and there is nothing to wait for.
 std::optional<EngineImpl::Step> EngineImpl::QueueStep(const std::vector<ScheduledRows>& batch) {
   Step step;
   step.started = absl::Now();
   step.is_mixed = IsMixed(batch);
-  for (const ScheduledRows& rows : batch) {
-    step.n_rows += rows.n_rows;
-    RequestState& state = *live_.at(rows.request);
-    if (!state.started.has_value()) state.started = step.started;
-  }
+  for (const ScheduledRows& rows : batch) step.n_rows += rows.n_rows;
   BeginMasks(batch);
   absl::Status status;
   const absl::Status thrown = Guarded([&] { status = ComputeBatch(batch); });
@@ -328,8 +334,6 @@ int64_t EngineImpl::Draft(RequestState& state, int32_t choice, int64_t most) {
   if (!looks_up && !jumps) return 0;
   ChoiceState& c = state.choices[choice];
   c.draft = {};
-  // A step that was sat out says nothing about the draft that it would have had.
-  if (c.mask_turn.waits) return 0;
   most = runner_->RevocableRows(c.cache, most + 1) - 1;
   ConstraintPath* const path = c.sampler->constraint();
   // A draft that cannot be made is no loss.
@@ -350,7 +354,12 @@ bool EngineImpl::KeepDraft(RequestState& state, const WantedRow& wanted) {
   // After a wrong draft no token follows that a later one could be.
   const bool is_next = wanted.position + 1 == state.n_known(wanted.choice);
   if (!is_next || c.tokens.back() != *wanted.draft || c.finish_reason.has_value()) return false;
-  if (!HasDraftsMask(state, wanted.choice)) return false;
+  if (!HasDraftsMask(state, wanted.choice)) {
+    // The draft was right.
+    c.forced.Forget();
+    c.lookup.Forget();
+    return false;
+  }
   runner_->KeepDraft(c.cache);
   ++state.n_accepted_tokens;
   ++counters_.n_accepted_tokens;

@@ -26,11 +26,8 @@ absl::StatusOr<absl::Span<const uint64_t>> ConstraintPath::Mask() {
   Join();
   Place& place = places_.front();
   ++counts_.n_masks;
-  if (place.mask.has_value()) {
-    ++counts_.n_ahead;
-  } else {
-    place.mask = place.constraint->Mask();
-  }
+  if (place.mask.has_value() && !place.is_awaited) ++counts_.n_ahead;
+  if (!place.mask.has_value()) place.mask = place.constraint->Mask();
   counts_.waited += absl::Now() - start;
   return *place.mask;
 }
@@ -43,6 +40,7 @@ absl::Status ConstraintPath::Advance(int32_t token) {
   }
   LK_RETURN_IF_ERROR(places_.front().constraint->Advance(token));
   places_.front().mask.reset();
+  places_.front().is_awaited = false;
   places_.erase(places_.begin() + 1, places_.end());
   return absl::OkStatus();
 }
@@ -50,7 +48,10 @@ absl::Status ConstraintPath::Advance(int32_t token) {
 MaskProgress ConstraintPath::Prepare(int64_t most_work) {
   Join();
   Place& place = places_.front();
-  return place.mask.has_value() ? MaskProgress() : place.constraint->Prepare(most_work);
+  if (place.mask.has_value()) return {};
+  const MaskProgress progress = place.constraint->Prepare(most_work);
+  place.is_awaited = place.is_awaited || progress.n_work > 0;
+  return progress;
 }
 
 void ConstraintPath::Begin(MaskWorker& worker, absl::Span<const int32_t> drafts,

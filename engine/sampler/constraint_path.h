@@ -56,6 +56,7 @@ class ConstraintPath : private MaskWorker::Task {
     int32_t token = 0;  // the last one that came
     std::unique_ptr<TokenConstraint> constraint;
     std::optional<absl::StatusOr<absl::Span<const uint64_t>>> mask = std::nullopt;
+    bool is_awaited = false;  // Prepare worked on the mask
   };
 
   void Run() override;

@@ -188,9 +188,14 @@ absl::Status GrammarConstraint::AddNext() {
 
 MaskProgress GrammarConstraint::Prepare(int64_t most_work) {
   n_work_ = 0;
-  while (!place_.is_done && n_work_ < most_work) {
-    place_.status = AddNext();
-    if (!place_.status.ok()) place_.is_done = true;
+  try {
+    while (!place_.is_done && n_work_ < most_work) {
+      place_.status = AddNext();
+      if (!place_.status.ok()) place_.is_done = true;
+    }
+  } catch (...) {  // no memory: a part may be half done
+    BeginMask();
+    throw;
   }
   return {.is_ready = place_.is_done, .n_work = n_work_};
 }

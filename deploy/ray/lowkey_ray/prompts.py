@@ -89,8 +89,8 @@ def _json_start(request: dict[str, object]) -> bytes:
 
 
 def _page_of(prompt: bytes, least: int) -> bytes:
-    """Returns a prompt's first page. Of a prompt of fewer bytes than `least` no page can be found
-    anywhere, so that it goes where there is least to do."""
+    """Returns a prompt's first page. Of a prompt of fewer bytes than `least` hardly a page can
+    be found anywhere, so that it goes where there is least to do."""
     return prompt[:PAGE_BYTES] if len(prompt) >= least else b""
 
 

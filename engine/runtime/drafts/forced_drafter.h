@@ -22,6 +22,8 @@ class ForcedDrafter {
   // was right. The draft is valid until the next call.
   absl::Span<const int32_t> Draft(TokenConstraint& constraint, absl::Span<const int32_t> output,
                                   int64_t most);
+  // Keeps the last draft from being learnt from.
+  void Forget() { draft_.clear(); }
 
  private:
   DraftPace pace_;

@@ -27,6 +27,8 @@ class LookupDrafter {
   absl::Span<const int32_t> draft() const { return draft_; }
   // Gives up the last call's draft from its token `n` on.
   void Cut(int64_t n) { draft_.resize(static_cast<size_t>(n)); }
+  // Keeps the last draft from being learnt from.
+  void Forget() { draft_.clear(); }
 
  private:
   DraftPace pace_;
