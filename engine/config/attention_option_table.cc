@@ -188,7 +188,7 @@ AtpOptions PresetOf(AtpAim aim, bool is_calibrated) {
     const bool is_small = aim == AtpAim::kSmall;
     o.basis = AtpBasis::kCalibrated, o.block_tokens = is_small ? 64 : 128;
     o.kept_storage = is_small ? AtpStorage::kRest : AtpStorage::kInt4;
-    o.refine_tokens = is_small ? 512 : aim == AtpAim::kFast ? 64 : 128;
+    o.refine_tokens = is_small ? 256 : aim == AtpAim::kFast ? 64 : 128;
   } else if (aim == AtpAim::kSmall) {
     o.rank = RankFixed{64}, o.basis_storage = AtpStorage::kInt4;
   } else {

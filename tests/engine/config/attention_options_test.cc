@@ -346,7 +346,7 @@ TEST(ResolveAim, TakesCodesWhereTheModelHasThem) {
   EXPECT_EQ(LabelOf(AtpAim::kFast, true),
             "atp basis calibrated block 128 window 3 refine 64 kept int4");
   EXPECT_EQ(LabelOf(AtpAim::kSmall, true),
-            "atp basis calibrated block 64 window 3 refine 512 kept rest");
+            "atp basis calibrated block 64 window 3 refine 256 kept rest");
   EXPECT_EQ(LabelOf(AtpAim::kNone, true), "atp rank 0.25 basis layer block 512 window 3");
 }
 
