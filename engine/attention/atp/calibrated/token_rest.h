@@ -13,11 +13,11 @@
 namespace lowkey {
 
 // Codes what the index leaves of far tokens of basis `calibrated` (token_index.h). The index has
-// the first components of each key and value of a KV head, as levels of 4 bits. Of these' first
-// the rest has up to 4 bits more, which say in which of 2, 4 or 16 equal parts of its level's cell
-// the component lies. The components that the index does not hold have 2 to 4 bits each, with a
-// scale of 8 bits for each vector. A token's rest is one stretch of memory, which the rows that
-// choose it read. Immutable: any thread may read.
+// the leading components of each key and value of a KV head, as levels of 4 bits. For the first of
+// them the rest has up to 4 bits more, which say in which of 2, 4 or 16 equal parts of its level's
+// cell a component lies; for the components that the index does not hold it has 2 to 4 bits each,
+// and a scale of 8 bits for each vector. A token's rest is one stretch of memory, which the rows
+// that choose it read. Immutable: any thread may read.
 class TokenRest {
  public:
   struct Band {
