@@ -26,7 +26,7 @@ void EngineImpl::TakeOutUnready(std::vector<ScheduledRows>& batch) {
   const std::vector<bool> is_ready = mask_budget_.Prepare(turns, [&](size_t i, int64_t most) {
     const ScheduledRows& r = batch[rows[i]];
     MaskProgress progress;
-    // What fails here is tried again where the token is drawn, and ends the request if it fails.
+    // A failure is not the end: the mask is tried again where its token is drawn.
     (void)Guarded([&] { progress = live_.at(r.request)->PrepareMask(r.choice, most); });
     return progress;
   });

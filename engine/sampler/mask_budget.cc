@@ -43,7 +43,7 @@ std::vector<bool> MaskBudget::Prepare(
   return is_ready;
 }
 
-// Where nobody waits, work that was done counts no further: all begin alike when there is too much.
+// Work that was done counts no further once nobody waits: all begin alike when there is too much.
 void MaskBudget::AdvanceClock(absl::Span<MaskTurn* const> turns, int64_t n_work) {
   int64_t n_waiting = 0, latest = clock_;
   for (const MaskTurn* turn : turns) {

@@ -32,7 +32,7 @@ class MaskBudget {
   static constexpr int64_t kWorkPerStep = 1'000'000;
   // The work of a sequence before it is another's turn.
   static constexpr int64_t kSlice = 16'384;
-  // How far the turn of a sequence that needed little is kept behind the clock.
+  // The turn of a sequence that needed little is kept at most so far behind the clock.
   static constexpr int64_t kCredit = 2 * kWorkPerStep;
 
   // work_per_step > 0.

@@ -45,7 +45,7 @@ struct TopKey {
   int32_t state = 0;
   int32_t below_least = 0, below_most = 0;  // distances of the counter, at most a token's bytes + 1
   int32_t depth = 0;                        // frames below, where they limit what may come; else 0
-  // Not empty: the mask has the tokens that lead through the top frame's escapes into these frames.
+  // With frames here the mask has the tokens that lead through the top frame's escapes into them.
   Stack below = {};
 
   friend bool operator==(const TopKey&, const TopKey&) = default;

@@ -101,31 +101,38 @@ int64_t CountOnes(const std::vector<const std::byte*>& places) {
                        [](const std::byte* place) { return *place == std::byte{1}; });
 }
 
-TEST(CacheSlabs, GapsGoBackBeforeLargerSlabsTakeTheirBytes) {
-  if (SlabRegions::kRegionBytes == 0) GTEST_SKIP() << "every slab is a region under the sanitizer";
-  constexpr int64_t kLarge = 1 << 20;
-  const auto cache = Make(48 * kLarge, kLarge);
-  std::vector<std::shared_ptr<Slab>> held;
-  const std::vector<const std::byte*> gaps = LeaveGaps(*cache, held);
-  EXPECT_EQ(CountOnes(gaps), 24) << "memory that is warm is kept";
-  for (int i = 0; i < 12; ++i) {
-    held.push_back(*cache->AllocateSlab(2 * kLarge));
-    std::memset(held.back()->data(), 2, 2 * kLarge);
+// A full cache of slabs, every other one of which is free again.
+class CacheGapsTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kLarge = 1 << 20;
+
+  void SetUp() override {
+    if (SlabRegions::kRegionBytes == 0) {
+      GTEST_SKIP() << "every slab is a region under the sanitizer";
+    }
+    gaps_ = LeaveGaps(*cache_, held_);
   }
-  EXPECT_EQ(CountOnes(gaps), 0) << "slabs have the whole budget";
-  for (int i = 0; i < 24; ++i) EXPECT_EQ(held[i]->data()[kLarge - 1], std::byte{1});
+
+  const std::unique_ptr<Cache> cache_ = Make(48 * kLarge, kLarge);
+  std::vector<std::shared_ptr<Slab>> held_;
+  std::vector<const std::byte*> gaps_;
+};
+
+TEST_F(CacheGapsTest, GoBackBeforeLargerSlabsTakeTheirBytes) {
+  EXPECT_EQ(CountOnes(gaps_), 24) << "memory that is warm is kept";
+  for (int i = 0; i < 12; ++i) {
+    held_.push_back(*cache_->AllocateSlab(2 * kLarge));
+    std::memset(held_.back()->data(), 2, 2 * kLarge);
+  }
+  EXPECT_EQ(CountOnes(gaps_), 0) << "slabs have the whole budget";
+  for (int i = 0; i < 24; ++i) EXPECT_EQ(held_[i]->data()[kLarge - 1], std::byte{1});
 }
 
-TEST(CachePages, GapsBetweenSlabsGoBackBeforePagesTakeTheirBytes) {
-  if (SlabRegions::kRegionBytes == 0) GTEST_SKIP() << "every slab is a region under the sanitizer";
-  constexpr int64_t kLarge = 1 << 20;
-  const auto cache = Make(48 * kLarge, kLarge);
-  std::vector<std::shared_ptr<Slab>> held;
-  const std::vector<const std::byte*> gaps = LeaveGaps(*cache, held);
+TEST_F(CacheGapsTest, GoBackBeforePagesTakeTheirBytes) {
   std::vector<PageHandle> pages;
-  for (int i = 0; i < 24; ++i) pages.push_back(Page(*cache));
-  EXPECT_EQ(CountOnes(gaps), 0) << "slabs and pages have the whole budget";
-  for (const auto& slab : held) EXPECT_EQ(slab->data()[kLarge - 1], std::byte{1});
+  for (int i = 0; i < 24; ++i) pages.push_back(Page(*cache_));
+  EXPECT_EQ(CountOnes(gaps_), 0) << "slabs and pages have the whole budget";
+  for (const auto& slab : held_) EXPECT_EQ(slab->data()[kLarge - 1], std::byte{1});
 }
 
 TEST(CachePages, DroppedPageIsUsedAgain) {

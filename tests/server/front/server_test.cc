@@ -16,8 +16,7 @@
 #include "server/metrics/metrics.h"
 #include "server/request/limits.h"
 #include "server/text/text_service.h"
-#include "tests/server/fake_engine.h"
-#include "tests/server/testing.h"
+#include "tests/server/front/server_fixture.h"
 
 namespace lowkey {
 namespace {
@@ -25,62 +24,7 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-// A real server on a free port over an engine that the test plays.
-class ServerTest : public ::testing::Test {
- protected:
-  void SetUp() override { Serve({.port = 0}); }
-
-  void Serve(const ServerOptions& options) {
-    auto server = Server::Start(service_, options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    // Windows that do not grow, so that a client that does not read soon takes no more.
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16384);
-    channel_ = grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(),
-                                         arguments);
-    stub_ = v1::Generation::NewStub(channel_);
-  }
-
-  static v1::GenerateRequest Request(const std::string& text) {
-    v1::GenerateRequest request;
-    request.set_text(text);
-    return request;
-  }
-
-  RequestId WaitForOne() {
-    EXPECT_TRUE(engine_.WaitForRunning(1));
-    return engine_.ids().empty() ? 0 : engine_.ids().front();
-  }
-
-  // A token of some 300 bytes, so that gRPC's own buffers hold few.
-  static SampledToken LargeToken() {
-    SampledToken token;
-    token.token = BytePieces("a")[0];
-    token.logprob = -1.0f;
-    token.top_logprobs.assign(20, {token.token, -1.0f});
-    return token;
-  }
-
-  // Emits tokens until the sink asks for a pause; how many.
-  int EmitUntilPaused(RequestId id) {
-    int n = 1;
-    for (; n < 200000; ++n) {
-      const SinkAnswer answer = engine_.Emit(id, LargeToken());
-      if (answer == SinkAnswer::kPause) break;
-      EXPECT_EQ(answer, SinkAnswer::kContinue);
-    }
-    return n;
-  }
-
-  FakeEngine engine_;
-  Metrics metrics_{"tales"};
-  TextService service_{engine_, TestTokenizer(), {"tales", {}, {}, &metrics_}};
-  std::unique_ptr<Server> server_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::Generation::Stub> stub_;
-};
+using ServerTest = ServerFixture;
 
 TEST_F(ServerTest, ConversationsAreTokenizedAsTheTemplateWritesThem) {
   TextService service(engine_, TestTokenizer(),
@@ -214,27 +158,6 @@ TEST_F(ServerTest, DisconnectedClientFreesTheRequest) {
   EXPECT_TRUE(engine_.WaitForRunning(0));
 }
 
-TEST_F(ServerTest, ReaderThatDoesNotReadPausesItsRequestUntilItDoes) {
-  grpc::ClientContext context;
-  auto reader = stub_->GenerateStream(&context, Request("Once"));
-  const RequestId id = WaitForOne();
-  const int n_emitted = EmitUntilPaused(id);
-  EXPECT_GE(n_emitted, 256);
-  // Tokens that are computed already when the request pauses are taken all the same.
-  engine_.Emit(id, LargeToken());
-  v1::GenerateEvent event;
-  int n_read = 0;
-  while (n_read < n_emitted + 1 && reader->Read(&event)) n_read += event.delta().tokens_size();
-  EXPECT_EQ(n_read, n_emitted + 1);
-  EXPECT_TRUE(engine_.WaitForResumes(1));
-  EXPECT_THAT(metrics_.Text(), HasSubstr("lowkey:num_streams_paused{model_name=\"tales\"} 0"));
-  EXPECT_EQ(engine_.Emit(id, LargeToken()), SinkAnswer::kContinue);
-  engine_.Finish(id, FinishReason::kLength);
-  while (reader->Read(&event)) n_read += event.delta().tokens_size();
-  EXPECT_EQ(n_read, n_emitted + 2);
-  EXPECT_TRUE(reader->Finish().ok());
-}
-
 TEST_F(ServerTest, CallsAreCountedOnceTheyAreOverAndTheNetworkIsShown) {
   grpc::ClientContext context, bad;
   auto reader = stub_->GenerateStream(&context, Request("Once"));
@@ -258,63 +181,6 @@ TEST_F(ServerTest, CallsAreCountedOnceTheyAreOverAndTheNetworkIsShown) {
   awaits("lowkey:streams{model_name=\"tales\"} 0\n");
   server_.reset();
   EXPECT_THAT(metrics_.Text(), ::testing::Not(HasSubstr("lowkey:streams"))) << "it is gone";
-}
-
-TEST_F(ServerTest, StreamSendsItsFirstTokenAtOnceAndThenSoManyAtATime) {
-  Serve({.port = 0, .stream_interval = 4});
-  grpc::ClientContext context;
-  auto reader = stub_->GenerateStream(&context, Request("Once"));
-  const RequestId id = WaitForOne();
-  const auto emit = [&](int n) {
-    for (int i = 0; i < n; ++i) engine_.Emit(id, LargeToken());
-  };
-  v1::GenerateEvent event;
-  for (const int n : {1, 4, 4}) {
-    emit(n);
-    ASSERT_TRUE(reader->Read(&event));
-    EXPECT_EQ(event.delta().tokens_size(), n);
-  }
-  emit(2);
-  engine_.Finish(id, FinishReason::kLength);
-  ASSERT_TRUE(reader->Read(&event));
-  EXPECT_EQ(event.delta().tokens_size(), 2);
-  ASSERT_TRUE(reader->Read(&event));
-  EXPECT_TRUE(event.has_final());
-  EXPECT_TRUE(reader->Finish().ok());
-}
-
-TEST_F(ServerTest, ReaderThatNeverReadsIsEndedAfterTheStallTimeout) {
-  Serve({.port = 0, .stall_timeout = absl::Milliseconds(20)});
-  grpc::ClientContext context;
-  auto reader = stub_->GenerateStream(&context, Request("Once"));
-  const RequestId id = WaitForOne();
-  // A pause of the first ones may be over before the time is: gRPC's own buffers take some.
-  for (int i = 0; i < 20000 && !engine_.WaitForRunning(0, absl::Milliseconds(1)); ++i) {
-    engine_.Emit(id, LargeToken());
-  }
-  EXPECT_TRUE(engine_.ids().empty());
-  EXPECT_EQ(engine_.Stats().n_cancelled_requests, 1);
-  v1::GenerateEvent event;
-  while (reader->Read(&event)) {
-  }
-  ASSERT_EQ(event.final().choices_size(), 1);
-  EXPECT_EQ(event.final().choices(0).reason(), v1::FINISH_REASON_CANCELLED);
-  const grpc::Status status = reader->Finish();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("256 tokens have waited for it for 20ms"));
-  EXPECT_THAT(metrics_.Text(), HasSubstr("lowkey:num_streams_paused{model_name=\"tales\"} 0"));
-}
-
-TEST_F(ServerTest, PausedStreamsEndWithTheirCallAndWithTheServer) {
-  grpc::ClientContext context, second;
-  auto reader = stub_->GenerateStream(&context, Request("Once"));
-  EmitUntilPaused(WaitForOne());
-  context.TryCancel();
-  EXPECT_TRUE(engine_.WaitForRunning(0));
-  reader = stub_->GenerateStream(&second, Request("Once"));
-  EmitUntilPaused(WaitForOne());
-  EXPECT_FALSE(server_->Shutdown(absl::Now() + absl::Milliseconds(50)));
-  EXPECT_TRUE(engine_.ids().empty());
 }
 
 TEST_F(ServerTest, RefusalsHaveTheirCodesInStreamAndUnary) {

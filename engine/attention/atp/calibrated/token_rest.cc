@@ -49,7 +49,7 @@ struct Books {
   // Each entry has the levels of four codes of 2 bits, of two of 3, or of two of 4.
   int8_t fours[256][4], sixes[64][2], pairs[256][2];
   float scales[256];
-  // Where the cell of each of the index's levels begins, and one over its width.
+  // The cell of level i begins at cell_begins[i] and is 1 / cell_inverses[i] wide.
   float cell_begins[kLeadLevels], cell_inverses[kLeadLevels];
   // By bits, level and part: the middle of the part, and without bits the level itself.
   int8_t parts[kMaxBits + 1][kLeadLevels][1 << kMaxBits] = {};
