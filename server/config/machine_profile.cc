@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/base/contained.h"
 #include "engine/base/files.h"
+#include "engine/base/fnv1a.h"
 #include "engine/base/machine.h"
 #include "engine/config/attention_option_table.h"
 #include "engine/kernels/kernels.h"
@@ -40,13 +41,6 @@ std::vector<AttentionOptions> OptionsOf(const Checkpoint& checkpoint) {
     if (is_new) options.push_back(m.options);
   }
   return options;
-}
-
-// FNV-1a.
-uint64_t HashOf(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
 }
 
 absl::StatusOr<SelectionProfile> Measure(const Checkpoint& checkpoint,
@@ -96,7 +90,9 @@ std::string ProfileCachePath(const Checkpoint& checkpoint, const EngineOptions& 
     absl::StrAppend(&key, "/", AttentionLabel(o));
   }
   if (options.codes != nullptr) absl::StrAppend(&key, "/calibrated");
-  return absl::StrFormat("%s/lowkey/profile-%016x.json", directory, HashOf(key));
+  Fnv1a hash;
+  hash.Add(key.data(), key.size());
+  return absl::StrFormat("%s/lowkey/profile-%016x.json", directory, hash.value());
 }
 
 MachineProfile::MachineProfile(std::shared_ptr<const Checkpoint> checkpoint,

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "server/version.h"
 
 namespace lowkey {
@@ -166,7 +167,12 @@ std::vector<MetricFamily> EngineFamilies(const EngineStats& stats, const std::st
                     "Drafted tokens that became output.", stats.n_accepted_tokens),
        StepRows(stats, make), Rejections(stats, make),
        make.Gauge("lowkey:weight_bytes", "Weights in memory.", stats.weight_bytes),
-       make.Counter("lowkey:steps_total", "Forward passes.", stats.n_steps)});
+       make.Counter("lowkey:steps_total", "Forward passes.", stats.n_steps),
+       make.Counter("lowkey:mask_waits_total",
+                    "Steps that choices sat out because the mask of their next token was not ready.",
+                    stats.n_mask_waits),
+       make.Counter("lowkey:mask_seconds_total", "Time that steps waited for masks.",
+                    absl::ToDoubleSeconds(stats.waited_for_masks))});
   Labels info = make.labels("lowkey:build_info");
   info.insert({{"version", std::string(kVersion)},
                {"dtype", stats.dtype},

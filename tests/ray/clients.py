@@ -14,9 +14,9 @@ import grpc
 LONG_S = 300
 
 # A proxy of the environment would get what is for 127.0.0.1.
-for name in list(os.environ):
-    if name.lower().endswith("_proxy"):
-        del os.environ[name]
+for name in ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy"):
+    os.environ.pop(name, None)
+    os.environ.pop(name.upper(), None)
 
 
 def free_ports(count: int) -> list[int]:

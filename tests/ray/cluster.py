@@ -24,9 +24,19 @@ NODE_ADDRESS = "127.0.0.2"
 os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "120"
 os.environ["RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S"] = "60"
 
-HTTP_PORT, GRPC_PORT, WORKER_HTTP_PORT, WORKER_GRPC_PORT = free_ports(4)
-os.environ["RAY_SERVE_WORKER_PROXY_HTTP_PORT"] = str(WORKER_HTTP_PORT)
-os.environ["RAY_SERVE_WORKER_PROXY_GRPC_PORT"] = str(WORKER_GRPC_PORT)
+HTTP_PORT, GRPC_PORT, WORKER_HTTP_PORT, WORKER_GRPC_PORT, *OTHER_PORTS = free_ports(10)
+PORTS = {"WORKER_PROXY_HTTP": WORKER_HTTP_PORT, "WORKER_PROXY_GRPC": WORKER_GRPC_PORT,
+         "FALLBACK_PROXY_HTTP": OTHER_PORTS[0], "FALLBACK_PROXY_GRPC": OTHER_PORTS[1],
+         "HAPROXY_METRICS": OTHER_PORTS[2], "HAPROXY_STATS": OTHER_PORTS[3]}
+SECOND_NODES_PORTS = {"HAPROXY_METRICS": OTHER_PORTS[4], "HAPROXY_STATS": OTHER_PORTS[5]}
+
+
+def port_variables(ports: dict[str, int]) -> dict[str, str]:
+    return {f"RAY_SERVE_{name}_PORT": str(port) for name, port in ports.items()}
+
+
+os.environ.update(port_variables(PORTS))
+DIRECT_PORTS = 30000, 41000  # where Ray puts the gateways' ports
 
 import ray  # noqa: E402
 from ray import serve  # noqa: E402
@@ -70,12 +80,13 @@ class Nodes:
         ray.init(address=self._cluster.address, _node_ip_address=NODE_ADDRESS,
                  log_to_driver=False, logging_level="ERROR")
         with contextlib.suppress(TimeoutError):  # deploy() waits again
-            serve.start(http_options=HTTPOptions(port=HTTP_PORT), grpc_options=gRPCOptions(
+            serve.start(http_options=HTTPOptions(host="127.0.0.1", port=HTTP_PORT), grpc_options=gRPCOptions(
                 port=GRPC_PORT, grpc_servicer_functions=["lowkey_ray.services:add_lowkey"]))
 
     def add(self) -> object:
         return tried(lambda: self._cluster.add_node(
-            num_cpus=4, object_store_memory=100 << 20, node_ip_address=NODE_ADDRESS))
+            num_cpus=4, object_store_memory=100 << 20, node_ip_address=NODE_ADDRESS,
+            env_vars=port_variables(SECOND_NODES_PORTS)))
 
     def kill(self, node: object) -> None:
         """Ends a node as a power failure does."""
@@ -113,6 +124,24 @@ def gateways() -> set[int]:
         with contextlib.suppress(OSError):
             if b"ServeReplica:lowkey:Gateway" in (folder / "cmdline").read_bytes():
                 found.add(int(folder.name))
+    return found
+
+
+def gateway_ports() -> list[int]:
+    """Returns the ports on which gateways listen, for HTTP and gRPC, on all addresses."""
+    found = []
+    for pid in gateways():
+        inodes = set()
+        for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                inodes.add(os.readlink(link).removeprefix("socket:[").removesuffix("]"))
+        for table in ("tcp", "tcp6"):
+            for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                port = int(fields[1].rpartition(":")[2], 16)
+                is_listening = fields[3] == "0A"
+                if is_listening and fields[9] in inodes and DIRECT_PORTS[0] <= port < DIRECT_PORTS[1]:
+                    found.append(port)
     return found
 
 

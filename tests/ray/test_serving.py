@@ -1,6 +1,8 @@
 """Requests through Ray's proxies."""
 
+import contextlib
 import dataclasses
+import http.client
 import json
 import socket
 import threading
@@ -62,6 +64,28 @@ class OneModel(unittest.TestCase):
         self.assertEqual(200, clients.request(
             cluster.WORKER_HTTP_PORT, "POST", "/v1/completions", body)[0])
         clients.unary(cluster.WORKER_GRPC_PORT, GENERATION + "Generate", wire.generate(PROMPT, 4))
+
+    def test_a_stranger_is_refused_at_the_gateways_own_ports(self) -> None:
+        """The machine's own address is none of the nodes', which are on loopback."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(("192.0.2.1", 9))  # sends nothing
+            except OSError:
+                self.skipTest("this machine has loopback alone")
+            address = probe.getsockname()[0]
+        ports = cluster.gateway_ports()
+        self.assertLessEqual(4, len(ports), "two gateways with HTTP and gRPC")
+        for port in ports:
+            if port < 40000:
+                connection = http.client.HTTPConnection(address, port, timeout=clients.LONG_S)
+                with contextlib.closing(connection):
+                    connection.request("GET", "/v1/models")
+                    self.assertEqual(403, connection.getresponse().status)
+            else:
+                with (grpc.insecure_channel(f"{address}:{port}") as channel,
+                      self.assertRaises(grpc.RpcError) as caught):
+                    channel.unary_unary("/lowkey.v1.Models/ListModels")(b"", timeout=clients.LONG_S)
+                self.assertIs(grpc.StatusCode.PERMISSION_DENIED, caught.exception.code())
 
     def test_other_methods_and_pages_pass(self) -> None:
         for path in ("/v1/models", "/v1/models/tales", "/v1/models/tales@atp", "/version"):

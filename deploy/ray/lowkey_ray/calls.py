@@ -38,11 +38,12 @@ class RpcCall(Call):
 
 @dataclass(frozen=True)
 class Head:
-    """The first item of an HTTP answer; its body follows."""
+    """The first item of an HTTP answer; the rest of its body follows."""
 
     replica: str
     status: int
     headers: Headers
+    body: bytes  # what had come with it
     is_refused: bool = False  # another replica may have room
 
 

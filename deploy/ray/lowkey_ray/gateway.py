@@ -1,7 +1,6 @@
 """The gateway: what Ray's proxies call. It chooses the model's deployment and passes answers on."""
 
 import dataclasses
-import ipaddress
 import json
 import urllib.parse
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -18,6 +17,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from lowkey_ray import prompts, services
 from lowkey_ray.calls import (MAX_BODY_BYTES, Call, End, Head, HttpCall, Item, RpcCall, lost)
+from lowkey_ray.machines import Machines
 from lowkey_ray.replica import HOP_FIELDS
 
 # A replica's other pages show that replica alone, or are for its operator.
@@ -46,10 +46,11 @@ class Gateway:
 
     def __init__(self, models: Mapping[str, Handle], names: Mapping[str, str], is_open: bool) -> None:
         """`names` has the model of each name that requests may use. Unless it is open, callers of
-        the proxies' own machines alone are answered."""
+        the cluster's own machines alone are answered."""
         self._models = {name: handle.options(stream=True) for name, handle in models.items()}
         self._names = dict(names)
         self._is_open = is_open
+        self._machines = Machines()
 
     # HTTP.
 
@@ -57,7 +58,7 @@ class Gateway:
         path = request.url.path
         if not path.startswith(PATHS):
             return _error(404, "unsupported_endpoint", f"{request.method} {path}: there is no such path")
-        if not self._is_open and not is_here(request.client.host if request.client else ""):
+        if not self._answers(request.client.host if request.client else ""):
             return _error(403, "insufficient_permissions", ELSEWHERE)
         body = await _body(request)
         if body is None:
@@ -82,7 +83,7 @@ class Gateway:
             return _error(503, "unavailable", first.details if isinstance(first, End) else "")
         fields = {name.lower(): value for name, value in first.headers}
         is_events = fields.get("content-type", "").startswith("text/event-stream")
-        response = StreamingResponse(_body_of(items, is_events), status_code=first.status)
+        response = StreamingResponse(_body_of(first, items, is_events), status_code=first.status)
         response.raw_headers = [(name.lower().encode("latin-1"), value.encode("latin-1"))
                                 for name, value in first.headers]
         return response
@@ -148,9 +149,12 @@ class Gateway:
         call = _rpc_call(service, method, key, message, context)
         return Raw(await _only(_attempts(handle, "rpc", call), context))
 
+    def _answers(self, address: str) -> bool:
+        return self._is_open or self._machines.have(address)
+
     def _check(self, context: RayServegRPCContext) -> None:
         address = context.peer().removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")[0]
-        if not self._is_open and not is_here(urllib.parse.unquote(address).strip("[]")):
+        if not self._answers(urllib.parse.unquote(address).strip("[]")):
             _fail(context, End("", int(grpc.StatusCode.PERMISSION_DENIED.value[0]), ELSEWHERE))
 
     def _read(self, method: str, message: bytes,
@@ -165,16 +169,6 @@ class Gateway:
                                f"one of {', '.join(sorted(self._models))}"))
         assert model is not None
         return self._models[model], reading.key
-
-
-def is_here(address: str) -> bool:
-    """Returns whether an address is of the machine itself."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return (mapped or parsed).is_loopback
 
 
 async def _attempts(handle: Handle, method: str, call: Call) -> AsyncGenerator[Item, None]:
@@ -216,8 +210,11 @@ async def _only(items: AsyncIterator[Item], context: RayServegRPCContext) -> byt
     return answer
 
 
-async def _body_of(items: AsyncGenerator[Item, None], is_events: bool) -> AsyncIterator[bytes]:
+async def _body_of(head: Head, items: AsyncGenerator[Item, None],
+                   is_events: bool) -> AsyncIterator[bytes]:
     try:
+        if head.body:
+            yield head.body
         async for item in items:
             if isinstance(item, bytes):
                 yield item

@@ -80,10 +80,9 @@ class Replica:
                 if answer.status in (429, 503):
                     text = await answer.content.read(MAX_REFUSAL_BYTES)
                     is_refused = answer.status == 503 or b'"queue_full"' in text
-                    yield Head(self._name, answer.status, fields, is_refused)
-                    yield text
+                    yield Head(self._name, answer.status, fields, text, is_refused)
                 else:
-                    yield Head(self._name, answer.status, fields)
+                    yield Head(self._name, answer.status, fields, answer.content.read_nowait())
                 async for chunk in answer.content.iter_any():
                     yield chunk
         except aiohttp.ClientConnectorError:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/fnv1a.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/safetensors.h"
@@ -24,23 +25,11 @@ constexpr char kFileName[] = "principal.safetensors";
 constexpr int64_t kFormat = 2;
 constexpr int64_t kPieces = 16, kPieceBytes = 256;
 
-// FNV-1a, which gives every machine the same number.
-class Hash {
- public:
-  void Add(const void* data, size_t size) {
-    const auto* bytes = static_cast<const unsigned char*>(data);
-    for (size_t i = 0; i < size; ++i) hash_ = (hash_ ^ bytes[i]) * 0x100000001b3u;
-  }
-  void Add(int64_t value) { Add(&value, sizeof(value)); }
-  uint64_t value() const { return hash_; }
+void AddNumber(int64_t value, Fnv1a& hash) { hash.Add(&value, sizeof(value)); }
 
- private:
-  uint64_t hash_ = 0xcbf29ce484222325u;
-};
-
-void AddTensor(const TensorView& t, Hash& hash) {
-  hash.Add(static_cast<int64_t>(t.dtype));
-  for (const int64_t size : t.shape) hash.Add(size);
+void AddTensor(const TensorView& t, Fnv1a& hash) {
+  AddNumber(static_cast<int64_t>(t.dtype), hash);
+  for (const int64_t size : t.shape) AddNumber(size, hash);
   const auto n_bytes = static_cast<int64_t>(t.size_bytes());
   const int64_t piece = std::min(kPieceBytes, n_bytes);
   for (int64_t i = 0; i < kPieces; ++i) {
@@ -211,7 +200,7 @@ std::string PrincipalCodePath(const std::string& weights) {
 }
 
 uint64_t WeightsFingerprint(const Checkpoint& checkpoint) {
-  Hash hash;
+  Fnv1a hash;
   AddTensor(checkpoint.embedding, hash);
   AddTensor(checkpoint.final_norm, hash);
   for (const LayerTensors& l : checkpoint.layers) {
