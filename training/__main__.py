@@ -8,6 +8,7 @@ COMMANDS = {
     "train": "train one trunk with the weights of several mechanisms",
     "adapt": "train the weights of one mechanism for a checkpoint",
     "evaluate": "measure perplexity, multiple choice and retrieval by mechanism",
+    "listops": "train and test a small classifier of ListOps with one mechanism",
     "export": "write a checkpoint of train as a model folder with a bundle",
 }
 

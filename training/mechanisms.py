@@ -13,6 +13,8 @@ from torch import Tensor
 
 # A chunk of TaylorShift: its state stands for whole chunks of this many tokens.
 CHUNK_TOKENS = 64
+# Rows that taylorshift_direct weighs at once: their weights stay in a core's cache.
+DIRECT_ROWS = 128
 
 # The projections that a mechanism has: the others' places are taken by slices of its input.
 PROJECTIONS = {
@@ -71,10 +73,17 @@ def taylorshift_direct(q, k, v, tau: Tensor) -> Tensor:
     q and k become unit vectors, s = tau q.k, and outputs are scaled by sqrt(visible tokens / d).
     """
     n_tokens, d = v.shape[2], v.shape[3]
-    q, k = F.normalize(q.float(), dim=-1), F.normalize(k.float(), dim=-1)
-    weights = torch.tril(taylor(tau[:, None, None] * (q @ k.mT)))
+    q = F.normalize(q.float(), dim=-1) * tau[:, None, None]
+    k = F.normalize(k.float(), dim=-1).mT
+    values = F.pad(v.float(), (0, 1), value=1.0)
+    parts = []
+    for start in range(0, n_tokens, DIRECT_ROWS):
+        end = min(start + DIRECT_ROWS, n_tokens)
+        weights = torch.tril(taylor(q[:, :, start:end] @ k[..., :end]), diagonal=start)
+        parts.append(weights @ values[:, :, :end])
+    out = torch.cat(parts, dim=2)
     visible = torch.arange(1, n_tokens + 1, device=v.device)[:, None]
-    return (weights @ v.float()) / weights.sum(-1, keepdim=True) * torch.sqrt(visible / d)
+    return out[..., :-1] / out[..., -1:] * torch.sqrt(visible / d)
 
 
 def chunked(x: Tensor) -> Tensor:
