@@ -76,6 +76,7 @@ class Nodes:
         self._cluster = tried(lambda: Cluster(initialize_head=True, connect=False, head_node_args={
             "num_cpus": 4, "include_dashboard": False, "object_store_memory": 100 << 20,
             "node_ip_address": NODE_ADDRESS}))
+        self.head = self._cluster.head_node
         self.second = self.add()
         ray.init(address=self._cluster.address, _node_ip_address=NODE_ADDRESS,
                  log_to_driver=False, logging_level="ERROR")

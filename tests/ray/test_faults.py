@@ -5,9 +5,13 @@ RAY_SERVE_ENABLE_HA_PROXY=1 puts HAProxy in the place of Ray's own proxies.
 """
 
 import dataclasses
+import json
 import os
+import pathlib
 import random
 import signal
+import subprocess
+import sys
 import unittest
 
 import clients
@@ -85,6 +89,18 @@ class Deaths(unittest.TestCase):
                 cluster.deploy(dataclasses.replace(
                     cluster.TALES, flags=(*cluster.TALES.flags, "--max-wait", f"{random.uniform(30, 60)}s")))
         self.expect_no_harm_to_others(running, *(OF_A_LOST_GATEWAY if HAS_HAPROXY else ()))
+
+
+class HeadsDeath(unittest.TestCase):
+    def test_the_other_machine_goes_on(self) -> None:
+        script = pathlib.Path(__file__).with_name("head_death.py")
+        done = subprocess.run([sys.executable, "-B", script], check=True, stdout=subprocess.PIPE,
+                              timeout=clients.LONG_S)
+        outcomes = json.loads(done.stdout.splitlines()[-1])
+        print(f"\n{self.id()}: {outcomes}", flush=True)
+        self.assertLessEqual(set(outcomes["all"]), {load.SAME, load.UNAVAILABLE})
+        self.assertEqual([load.SAME], list(outcomes["before"]))
+        self.assertGreater(outcomes["all"][load.SAME], outcomes["before"][load.SAME] + 20)
 
 
 class RollingRestart(unittest.TestCase):
