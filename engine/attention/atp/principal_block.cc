@@ -105,11 +105,12 @@ bool PacksKeptTokens(const AtpOptions& options) {
 absl::Status PrincipalBlock::Allocate(const AttentionGeometry& g, int64_t number, Cache& cache) {
   LK_ASSIGN_OR_RETURN(slab, cache.AllocateSlab(shape.SlabBytes(g)));
   const int64_t n_parts = shape.n_parts(g), part_bytes = shape.PartBytes(g, shape.rank);
-  const int64_t kept_bytes = shape.SlabBytes(g) - n_parts * part_bytes;
+  kept_bytes = shape.KeptBytes(g);
+  const int64_t first = shape.SlabBytes(g) - n_parts * part_bytes;
   ranks.assign(n_parts, static_cast<int32_t>(shape.rank));
   offsets.resize(n_parts);
   for (int64_t p = 0; p < n_parts; ++p) {
-    offsets[p] = kept_bytes + (p + number) % n_parts * part_bytes;
+    offsets[p] = first + (p + number) % n_parts * part_bytes;
   }
   return absl::OkStatus();
 }
@@ -119,7 +120,7 @@ PrincipalView PrincipalBlock::View(const AttentionGeometry& g, int64_t layer,
   const bool shared = shape.shares_basis();
   const int64_t part = layer * shape.n_bases(g) + (shared ? 0 : kv_head);
   PrincipalView view;
-  view.kept = slab->data() + (layer * g.n_kv_heads + kv_head) * shape.KeptBytes(g);
+  view.kept = slab->data() + (layer * g.n_kv_heads + kv_head) * kept_bytes;
   if (shape.is_calibrated()) {
     view.index = slab->data() + offsets[part];
     return view;

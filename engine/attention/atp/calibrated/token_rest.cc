@@ -234,6 +234,18 @@ class Encoder {
   std::vector<float> variances_;
 };
 
+// The levels of a codebook's cells, by part.
+using CellLevels = int8_t[kLeadLevels][1 << kMaxBits];
+
+// Turns n codes into the levels of their parts, of kBits each.
+template <int kBits>
+void RefineLevels(const CellLevels& levels, const uint8_t* parts, int64_t n, int8_t* codes) {
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t bit = i * kBits;
+    codes[i] = levels[codes[i]][parts[bit / 8] >> (bit % 8) & ((1 << kBits) - 1)];
+  }
+}
+
 }  // namespace
 
 int64_t TokenRest::Half::n_refined() const { return NumbersOf(refined); }
@@ -336,16 +348,14 @@ float TokenRest::Read(const Half& half, const std::byte* from, int8_t* levels) {
 void TokenRest::ReadLead(const Half& half, const std::byte* from, int64_t n, int8_t* codes) {
   const auto& levels = AllBooks().parts;
   const auto* parts = reinterpret_cast<const uint8_t*>(from) + 1;
-  int64_t j = 0;
   for (const Band& band : half.refined) {
-    for (int64_t i = 0; i < band.n; ++i, ++j) {
-      const int64_t bit = i * band.bits;
-      const int part = parts[bit / 8] >> (bit % 8) & ((1 << band.bits) - 1);
-      codes[j] = levels[band.bits][codes[j]][part];
-    }
-    parts += band.bytes();
+    const auto refine = band.bits == 1   ? RefineLevels<1>
+                        : band.bits == 2 ? RefineLevels<2>
+                                         : RefineLevels<4>;
+    refine(levels[band.bits], parts, band.n, codes);
+    parts += band.bytes(), codes += band.n;
   }
-  for (; j < n; ++j) codes[j] = levels[0][codes[j]][0];
+  for (int64_t j = half.n_refined(); j < n; ++j, ++codes) *codes = levels[0][*codes][0];
 }
 
 }  // namespace lowkey
