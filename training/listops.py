@@ -10,6 +10,7 @@ The command continues from its checkpoint after SIGTERM or SIGINT.
 import argparse
 import json
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -50,11 +51,11 @@ POOL_BATCHES = 64
 
 
 def parse_lengths(text: str) -> tuple[int, int]:
-    """Parses LOW,HIGH; raises ValueError otherwise."""
-    low, high = (int(part) for part in text.split(","))
-    if not 4 <= low <= high:
-        raise ValueError(f"{text}: expected LOW,HIGH with 4 <= LOW <= HIGH")
-    return low, high
+    """Parses LOW,HIGH."""
+    numbers = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
+    if len(numbers) != 2 or not 4 <= numbers[0] <= numbers[1]:
+        raise argparse.ArgumentTypeError(f"{text}: expected LOW,HIGH with 4 <= LOW <= HIGH")
+    return numbers[0], numbers[1]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -361,6 +362,8 @@ def main(args: argparse.Namespace) -> None:
         f"done: {run.n_steps} steps, {run.n_steps * args.batch_examples} examples, "
         f"{run.n_tokens} tokens, {run.elapsed_s / 60:.0f} minutes"
     )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)  # the checkpoint has all of the training
     results = run.test(TEST, args.test_examples)
     (args.output / "results.json").write_text(json.dumps(results) + "\n", encoding="utf-8")
     progress.line(f"{args.mechanism}, test: {describe(results)}")

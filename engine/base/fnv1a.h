@@ -6,8 +6,8 @@
 
 namespace lowkey {
 
-// The 64-bit hash FNV-1a (Fowler, Noll and Vo), the same on every machine. It names files
-// and tells apart what changed by accident; whoever wants to can make two inputs with one hash.
+// The 64-bit hash FNV-1a (Fowler, Noll and Vo), the same on every machine. It names files and
+// tells apart what changed by accident. It does not resist inputs that are made to collide.
 class Fnv1a {
  public:
   void Add(const void* data, size_t size) {

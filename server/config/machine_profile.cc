@@ -101,7 +101,7 @@ MachineProfile::MachineProfile(std::shared_ptr<const Checkpoint> checkpoint,
   // A device is its engine's alone: nobody else may queue work there.
   if (OptionsOf(*checkpoint).size() < 2 || options.device != nullptr) return;
   const std::string path = ProfileCachePath(*checkpoint, options);
-  if (const auto text = ReadTextFile(path, kMaxProfileBytes); text.ok()) {
+  if (const auto text = ReadWholeFile(path, kMaxProfileBytes); text.ok()) {
     if (auto profile = ParseProfile(*text, path); profile.ok()) {
       use(*std::move(profile));
       return;

@@ -45,7 +45,7 @@ absl::Status ReadToken(const Environment& environment, const std::optional<std::
   if (!given.has_value() && !home.has_value()) return absl::OkStatus();
   const std::string path = given.has_value() ? *given : *home + "/token";
   // A file that cannot be read holds no token.
-  const absl::StatusOr<std::string> text = ReadTextFile(path, 2 * kMaxTokenBytes);
+  const absl::StatusOr<std::string> text = ReadWholeFile(path, 2 * kMaxTokenBytes);
   if (absl::IsInvalidArgument(text.status())) {
     return absl::FailedPreconditionError(text.status().message());
   }

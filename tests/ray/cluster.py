@@ -36,7 +36,11 @@ def port_variables(ports: dict[str, int]) -> dict[str, str]:
 
 
 os.environ.update(port_variables(PORTS))
-DIRECT_PORTS = 30000, 41000  # where Ray puts the gateways' ports
+HAS_HAPROXY = os.environ["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
+# Where gateways listen for gRPC behind HAProxy: below the ports that the system gives.
+GATEWAY_PORTS = range(21000, 21100)
+os.environ["RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT"] = str(GATEWAY_PORTS.start)
+os.environ["RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT"] = str(GATEWAY_PORTS.stop)
 
 import ray  # noqa: E402
 from ray import serve  # noqa: E402
@@ -125,24 +129,6 @@ def gateways() -> set[int]:
         with contextlib.suppress(OSError):
             if b"ServeReplica:lowkey:Gateway" in (folder / "cmdline").read_bytes():
                 found.add(int(folder.name))
-    return found
-
-
-def gateway_ports() -> list[int]:
-    """Returns the ports on which gateways listen, for HTTP and gRPC, on all addresses."""
-    found = []
-    for pid in gateways():
-        inodes = set()
-        for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                inodes.add(os.readlink(link).removeprefix("socket:[").removesuffix("]"))
-        for table in ("tcp", "tcp6"):
-            for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-                fields = line.split()
-                port = int(fields[1].rpartition(":")[2], 16)
-                is_listening = fields[3] == "0A"
-                if is_listening and fields[9] in inodes and DIRECT_PORTS[0] <= port < DIRECT_PORTS[1]:
-                    found.append(port)
     return found
 
 

@@ -30,10 +30,10 @@ def main() -> None:
     nodes = cluster.shared_nodes()
     with load.Load(cluster.WORKER_HTTP_PORT, cluster.WORKER_GRPC_PORT, n_tokens=60) as running:
         running.wait(20)
+        before = dict(running.outcomes)
         for pid in processes_of(nodes.head):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        before = dict(running.outcomes)
         time.sleep(SECONDS_WITHOUT_HEAD)
     print(json.dumps({"before": before, "all": dict(running.outcomes)}), flush=True)
     nodes.kill(nodes.second)

@@ -20,9 +20,10 @@ import load
 
 N_KILLS = int(os.environ.get("RAY_KILLS", "3"))
 N_REQUESTS = int(os.environ.get("RAY_REQUESTS", "300"))
-HAS_HAPROXY = os.environ["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
-# What Ray's proxies say where a gateway broke off.
-OF_A_LOST_GATEWAY = "CANCELLED" if HAS_HAPROXY else "INTERNAL", "500"
+# What proxies say where a gateway broke off: Ray's own, or HAProxy.
+OF_A_LOST_GATEWAY = "CANCELLED" if cluster.HAS_HAPROXY else "INTERNAL", "500"
+# HAProxy chooses among the gateways of all machines.
+OF_ANOTHER_MACHINES_GATEWAY = OF_A_LOST_GATEWAY if cluster.HAS_HAPROXY else ()
 
 
 def loaded(**options: int) -> load.Load:
@@ -88,17 +89,22 @@ class Deaths(unittest.TestCase):
                 # A restart spreads the replicas over both nodes again.
                 cluster.deploy(dataclasses.replace(
                     cluster.TALES, flags=(*cluster.TALES.flags, "--max-wait", f"{random.uniform(30, 60)}s")))
-        self.expect_no_harm_to_others(running, *(OF_A_LOST_GATEWAY if HAS_HAPROXY else ()))
+        self.expect_no_harm_to_others(running, *OF_ANOTHER_MACHINES_GATEWAY)
 
 
 class HeadsDeath(unittest.TestCase):
     def test_the_other_machine_goes_on(self) -> None:
         script = pathlib.Path(__file__).with_name("head_death.py")
-        done = subprocess.run([sys.executable, "-B", script], check=True, stdout=subprocess.PIPE,
-                              timeout=clients.LONG_S)
-        outcomes = json.loads(done.stdout.splitlines()[-1])
+        with subprocess.Popen([sys.executable, "-B", script], stdout=subprocess.PIPE,
+                              start_new_session=True) as program:
+            try:
+                output = program.communicate(timeout=clients.LONG_S)[0]
+            finally:
+                os.killpg(program.pid, signal.SIGKILL)
+        outcomes = json.loads(output.splitlines()[-1])
         print(f"\n{self.id()}: {outcomes}", flush=True)
-        self.assertLessEqual(set(outcomes["all"]), {load.SAME, load.UNAVAILABLE})
+        self.assertLessEqual(set(outcomes["all"]),
+                             {load.SAME, load.UNAVAILABLE, *OF_ANOTHER_MACHINES_GATEWAY})
         self.assertEqual([load.SAME], list(outcomes["before"]))
         self.assertGreater(outcomes["all"][load.SAME], outcomes["before"][load.SAME] + 20)
 
@@ -118,7 +124,9 @@ class RollingRestart(unittest.TestCase):
                 n_restarts += 1
                 running.wait(8)
         print(f"\n{n_restarts} restarts of both replicas: {dict(running.outcomes)}", flush=True)
-        self.assertEqual({load.SAME: running.outcomes.total()}, dict(running.outcomes), running.details)
+        n_lost = running.outcomes.total() - running.outcomes[load.SAME]
+        # HAProxy loses one in ten thousand (docs/scale.md).
+        self.assertLessEqual(n_lost, 2 if cluster.HAS_HAPROXY else 0, running.details)
 
 
 def parent_of(pid: int) -> int:

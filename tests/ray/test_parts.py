@@ -11,7 +11,8 @@ import types
 import unittest
 
 import paths  # noqa: F401
-from lowkey_ray import channels, machines, process, scaling, services, settings
+import start
+from lowkey_ray import channels, gateway, process, scaling, services, settings
 
 
 class Details(unittest.TestCase):
@@ -63,36 +64,21 @@ class Settings(unittest.TestCase):
 
 
 class Callers(unittest.TestCase):
-    def setUp(self) -> None:
-        self.now, self.n_asked, self.nodes = 100.0, 0, ["10.0.0.1", "fd00::2", "a-name"]
-        self.machines = machines.Machines(self.addresses, lambda: self.now)
-
-    def addresses(self) -> list[str]:
-        self.n_asked += 1
-        return self.nodes
-
-    def test_loopback_is_of_the_cluster(self) -> None:
+    def test_only_loopback_is_here(self) -> None:
         for address in ("127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1"):
-            self.assertTrue(self.machines.have(address), address)
-        self.assertEqual(0, self.n_asked)
+            self.assertTrue(gateway.is_here(address), address)
+        for address in ("", "localhost", "10.0.0.1", "::ffff:10.0.0.1", "fe80::1%eth0", "unix:x"):
+            self.assertFalse(gateway.is_here(address), address)
 
-    def test_nodes_are_of_the_cluster(self) -> None:
-        for address in ("10.0.0.1", "::ffff:10.0.0.1", "fd00::2"):
-            self.assertTrue(self.machines.have(address), address)
-        self.assertEqual(1, self.n_asked)
 
-    def test_strangers_are_not(self) -> None:
-        for address in ("", "localhost", "a-name", "10.0.0.2", "fe80::1%eth0", "unix:x"):
-            self.assertFalse(self.machines.have(address), address)
-        self.assertEqual(1, self.n_asked)
-
-    def test_nodes_come_and_go(self) -> None:
-        self.assertTrue(self.machines.have("10.0.0.1"))
-        self.nodes = ["10.0.0.2"]
-        self.assertFalse(self.machines.have("10.0.0.2"))
-        self.now += machines.REFRESH_S
-        self.assertTrue(self.machines.have("10.0.0.2"))
-        self.assertFalse(self.machines.have("10.0.0.1"))
+class Hosts(unittest.TestCase):
+    def test_without_tokens_only_loopback_is_listened_on(self) -> None:
+        for host in ("0.0.0.0", "10.0.0.1", "::", "a-name"):
+            with self.subTest(host), self.assertRaises(SystemExit):
+                start.check_host(host, is_open=False)
+            start.check_host(host, is_open=True)
+        for host in ("127.0.0.1", "localhost", "::1"):
+            start.check_host(host, is_open=False)
 
 
 class Channels(unittest.IsolatedAsyncioTestCase):

@@ -20,7 +20,8 @@ ROUTER: dict[str, Any] = {"request_router_class": "lowkey_ray.router:PrefixRoute
 
 
 def build(models: Sequence[Model], n_gateways: int, *, is_open: bool) -> serve.Application:
-    """Unless it is open, it answers callers of the cluster's own machines alone."""
+    """Returns the application. Unless it is open, its gateway answers callers of the proxies' own
+    machines alone."""
     names = {name: model.name for model in models for name in (model.name, *model.aliases)}
     # Ray puts handles in the places of applications.
     handles = {model.name: _deployment(model).bind(model) for model in models}

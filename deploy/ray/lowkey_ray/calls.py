@@ -43,7 +43,7 @@ class Head:
     replica: str
     status: int
     headers: Headers
-    body: bytes  # what had come with it
+    body: bytes  # the part that came with the head
     is_refused: bool = False  # another replica may have room
 
 

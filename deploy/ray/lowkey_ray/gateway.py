@@ -1,6 +1,8 @@
-"""The gateway: what Ray's proxies call. It chooses the model's deployment and passes answers on."""
+"""The gateway, which Ray's proxies or HAProxy call: it chooses the model's deployment and passes
+answers on."""
 
 import dataclasses
+import ipaddress
 import json
 import urllib.parse
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -17,7 +19,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from lowkey_ray import prompts, services
 from lowkey_ray.calls import (MAX_BODY_BYTES, Call, End, Head, HttpCall, Item, RpcCall, lost)
-from lowkey_ray.machines import Machines
 from lowkey_ray.replica import HOP_FIELDS
 
 # A replica's other pages show that replica alone, or are for its operator.
@@ -46,11 +47,10 @@ class Gateway:
 
     def __init__(self, models: Mapping[str, Handle], names: Mapping[str, str], is_open: bool) -> None:
         """`names` has the model of each name that requests may use. Unless it is open, callers of
-        the cluster's own machines alone are answered."""
+        the proxies' own machines alone are answered."""
         self._models = {name: handle.options(stream=True) for name, handle in models.items()}
         self._names = dict(names)
         self._is_open = is_open
-        self._machines = Machines()
 
     # HTTP.
 
@@ -58,7 +58,7 @@ class Gateway:
         path = request.url.path
         if not path.startswith(PATHS):
             return _error(404, "unsupported_endpoint", f"{request.method} {path}: there is no such path")
-        if not self._answers(request.client.host if request.client else ""):
+        if not self._is_open and not is_here(request.client.host if request.client else ""):
             return _error(403, "insufficient_permissions", ELSEWHERE)
         body = await _body(request)
         if body is None:
@@ -149,12 +149,9 @@ class Gateway:
         call = _rpc_call(service, method, key, message, context)
         return Raw(await _only(_attempts(handle, "rpc", call), context))
 
-    def _answers(self, address: str) -> bool:
-        return self._is_open or self._machines.have(address)
-
     def _check(self, context: RayServegRPCContext) -> None:
         address = context.peer().removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")[0]
-        if not self._answers(urllib.parse.unquote(address).strip("[]")):
+        if not self._is_open and not is_here(urllib.parse.unquote(address).strip("[]")):
             _fail(context, End("", int(grpc.StatusCode.PERMISSION_DENIED.value[0]), ELSEWHERE))
 
     def _read(self, method: str, message: bytes,
@@ -169,6 +166,16 @@ class Gateway:
                                f"one of {', '.join(sorted(self._models))}"))
         assert model is not None
         return self._models[model], reading.key
+
+
+def is_here(address: str) -> bool:
+    """Returns whether an address is of the machine itself."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed).is_loopback
 
 
 async def _attempts(handle: Handle, method: str, call: Call) -> AsyncGenerator[Item, None]:

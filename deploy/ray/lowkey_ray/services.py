@@ -1,4 +1,4 @@
-"""lowkey.v1 for Ray's gRPC proxies, which find `add_lowkey` by its name.
+"""lowkey.v1 for Ray's gRPC servers, which find `add_lowkey` by its name.
 
 Messages pass as bytes. Two things that Ray's proxy drops are carried along: what is left of a call's
 deadline goes to the replica as metadata, and trailers of a failed call come back in its details.

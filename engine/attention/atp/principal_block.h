@@ -104,7 +104,7 @@ struct PrincipalBlock {
   std::vector<int32_t> ranks;    // by part: layer * n_bases + basis
   std::vector<int64_t> offsets;  // by part: its first byte in the slab
   int64_t n_blocks = 1;          // the number of blocks that it stands for
-  int64_t kept_bytes = 0;        // of one KV head's kept tokens at one layer
+  int64_t kept_bytes = 0;        // of one KV head's kept tokens at one layer, since Allocate
 
   int64_t n_represented_tokens() const { return n_blocks * shape.n_tokens - n_sinks; }
 

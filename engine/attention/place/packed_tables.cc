@@ -30,7 +30,7 @@ bool IsDecodeStep(absl::Span<const Segment> segments) {
                      [](const Segment& s) { return s.n_rows == 1; });
 }
 
-// FNV-1a over words, each mixed so that every bit counts.
+// Hashes words in the manner of FNV-1a, each mixed so that every bit counts.
 uint64_t KeyOf(const std::vector<int64_t>& numbers) {
   uint64_t key = 0xcbf29ce484222325u;
   for (const int64_t n : numbers) {
