@@ -169,7 +169,7 @@ std::vector<MetricFamily> EngineFamilies(const EngineStats& stats, const std::st
        make.Gauge("lowkey:weight_bytes", "Weights in memory.", stats.weight_bytes),
        make.Counter("lowkey:steps_total", "Forward passes.", stats.n_steps),
        make.Counter("lowkey:mask_waits_total",
-                    "Steps that choices sat out because the mask of their next token was not ready.",
+                    "Steps that choices sat out because their mask was not ready.",
                     stats.n_mask_waits),
        make.Counter("lowkey:mask_seconds_total", "Time that steps waited for masks.",
                     absl::ToDoubleSeconds(stats.waited_for_masks))});
