@@ -99,13 +99,13 @@ absl::Status RunCrossover(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
   LK_ASSIGN_OR_RETURN(const auto weights, model.Weights());
   LK_RETURN_IF_ERROR(ReadCalibration(flags, model, *weights, options.engine));
-  MeasuredRates rates;
-  {
+  const absl::StatusOr<MeasuredRates> measured = [&] {
     ProgressBar bar(stderr, "measuring");
-    LK_ASSIGN_OR_RETURN(rates, MeasureRates(*weights, options, [&](int64_t done, int64_t all) {
-                          bar.Show(done, all);
-                        }));
-  }
+    return MeasureRates(*weights, options,
+                        [&bar](int64_t done, int64_t all) { bar.Show(done, all); });
+  }();
+  LK_RETURN_IF_ERROR(measured.status());
+  const MeasuredRates& rates = *measured;
   if (flags.IsGiven("output")) {
     LK_RETURN_IF_ERROR(WriteTextFile(flags.Text("output"), ProfileJson(rates.profile)));
   }
