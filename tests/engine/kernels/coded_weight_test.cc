@@ -202,6 +202,7 @@ TEST_P(CodedWeightTest, ProductsOfGroupedCodesAreTheFormulasToTheBit) {
     const Gptq matrix(dtype, n_out, n_in, group_size);
     const PackedWeight w = Pack({&matrix.view, 1}, *GetParam());
     ASSERT_EQ(w.parts()[0].form.codes, format);
+    const int middle = format == CodeFormat::kQ8_0 ? 128 : 0;
     const std::vector<float> x = Random(n_rows * n_in, 4);
     const std::vector<float> y = Product(w, x, n_rows);
     std::vector<uint8_t> codes(n_in);
@@ -216,8 +217,7 @@ TEST_P(CodedWeightTest, ProductsOfGroupedCodesAreTheFormulasToTheBit) {
           block.scale = FloatToHalf(scales[index * 32 / group_size]);
           block.add_factors[0] = static_cast<uint8_t>(zeros[index * 32 / group_size]);
           for (int64_t k = 0; k < 32; ++k) {
-            const int code = codes[index * 32 + k] - (format == CodeFormat::kQ8_0 ? 128 : 0);
-            block.codes[k] = static_cast<uint8_t>(code);
+            block.codes[k] = static_cast<uint8_t>(codes[index * 32 + k] - middle);
           }
         });
         ASSERT_EQ(std::bit_cast<uint32_t>(y[i * w.n_out_padded() + j]),
