@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from .checkpoint import bundle_folder, load_model, write_mechanism
+from .checkpoint import bundle_folder, load_model, save_state, write_mechanism
 from .compiled import compile_pieces
 from .data import Mixture, parse_source
 from .model import Llama
@@ -148,8 +148,7 @@ class Adaptation:
             "n_steps": self.n_steps,
             "elapsed_s": self.elapsed_s,
         }
-        torch.save(state, self.path.with_suffix(".partial"))
-        os.replace(self.path.with_suffix(".partial"), self.path)
+        save_state(self.path, state)
 
     def load(self) -> None:
         state = torch.load(self.path, weights_only=False, map_location=self.args.device)

@@ -1,10 +1,11 @@
-"""Reading and writing models: Hugging Face folders, GGUF files, and lowkey's bundles.
+"""Reading and writing models: Hugging Face folders, GGUF files, lowkey's bundles, states of runs.
 
 A bundle is lowkey.json beside the checkpoint, with a safetensors file for each mechanism
 (docs/bundles.md). Weights are written in bfloat16.
 """
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +44,13 @@ ENTRY_FIELDS = {
     "taylorshift": {"score_dim": "score_dim", "window_tokens": "window_tokens"},
     "super": {"alignment_tokens": "alignment_tokens"},
 }
+
+
+def save_state(path: Path, state: dict) -> None:
+    """Replaces the file from which a run continues, atomically."""
+    partial = path.with_suffix(".partial")
+    torch.save(state, partial)
+    os.replace(partial, path)
 
 
 def base_names(config: ModelConfig) -> dict[str, str]:

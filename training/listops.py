@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .checkpoint import save_state
 from .model import Llama, ModelConfig
 from .optimizer import make_optimizers
 from .progress import Progress, watch_stop_signals
@@ -225,7 +226,6 @@ class Run:
         return max(self.n_steps * self.args.batch_examples / self.args.examples, by_time)
 
     def save(self) -> None:
-        """Replaces the checkpoint atomically."""
         state = {
             "settings": self.settings,
             "model": self.model.state_dict(),
@@ -234,8 +234,7 @@ class Run:
             "n_tokens": self.n_tokens,
             "elapsed_s": self.elapsed_s,
         }
-        torch.save(state, self.path.with_suffix(".partial"))
-        os.replace(self.path.with_suffix(".partial"), self.path)
+        save_state(self.path, state)
 
     def load(self) -> None:
         state = torch.load(self.path, weights_only=True, map_location=self.args.device)

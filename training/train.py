@@ -19,6 +19,7 @@ from pathlib import Path
 import sentencepiece
 import torch
 
+from .checkpoint import save_state
 from .compiled import compile_pieces
 from .data import Mixture, parse_source
 from .model import Llama, ModelConfig
@@ -128,7 +129,6 @@ class Run:
         return self.n_tokens / self.args.tokens
 
     def save(self) -> None:
-        """Replaces the checkpoint atomically."""
         state = {
             "config": asdict(self.config),
             "model": self.model.state_dict(),
@@ -139,9 +139,7 @@ class Run:
             "n_tokens": self.n_tokens,
             "elapsed_s": self.elapsed_s,
         }
-        partial = self.path.with_suffix(".partial")
-        torch.save(state, partial)
-        os.replace(partial, self.path)
+        save_state(self.path, state)
 
     def load(self) -> None:
         # The generator's state is a dictionary of Python numbers, so tensors alone do not do.

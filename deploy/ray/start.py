@@ -26,7 +26,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--config", metavar="FILE", help="the models, as JSON [the demo model]")
     parser.add_argument("--host", default="127.0.0.1", help="HTTP listens here [127.0.0.1]")
     parser.add_argument("--port", type=int, default=8000, help="OpenAI's API [8000]")
-    parser.add_argument("--grpc-port", type=int, default=9000, help="lowkey.v1; on all addresses, with HAProxy on --host [9000]")
+    parser.add_argument("--grpc-port", type=int, default=9000,
+                        help="lowkey.v1; on all addresses, with HAProxy on --host [9000]")
     parser.add_argument("--gateways", type=int, default=1, help="one for each machine [1]")
     parser.add_argument("--insecure", action="store_true",
                         help="serve other machines without --tokens among a model's flags")
@@ -34,15 +35,21 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def is_loopback(host: str) -> bool:
+    return host in ("127.0.0.1", "localhost", "::1")
+
+
 def check_host(host: str, *, is_open: bool) -> None:
-    """Ends the program where strangers could call, or machines could not call each other."""
-    is_loopback = host in ("127.0.0.1", "localhost", "::1")
-    if not is_open and not is_loopback:
+    """Ends the program where strangers could call without a token."""
+    if not is_open and not is_loopback(host):
         sys.exit(f"--host {host}: other machines could call without a token; expected --tokens FILE "
                  "among the flags of every model, or --insecure")
-    has_haproxy = os.environ["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
-    if has_haproxy and is_loopback and ray.is_initialized() and (
-            sum(node["Alive"] for node in ray.nodes()) > 1):
+
+
+def check_reach(host: str) -> None:
+    """Ends the program where the HAProxy of one machine cannot reach the gateways of another."""
+    n_machines = sum(node["Alive"] for node in ray.nodes())
+    if os.environ["RAY_SERVE_ENABLE_HA_PROXY"] == "1" and n_machines > 1 and is_loopback(host):
         sys.exit(f"--host {host}: HAProxy must reach the gateways of other machines, which listen "
                  "there; expected 0.0.0.0")
 
@@ -57,7 +64,10 @@ def main() -> None:
                 grpc_options=gRPCOptions(
                     port=flags.grpc_port,
                     grpc_servicer_functions=["lowkey_ray.services:add_lowkey"]))
-    check_host(serve.context._get_global_client().http_config.host, is_open=is_open)
+    # Where Serve ran before, its first host is in force.
+    host = serve.context._get_global_client().http_config.host
+    check_host(host, is_open=is_open)
+    check_reach(host)
     serve.run(app.build(models, flags.gateways, is_open=is_open), name="lowkey", route_prefix="/")
     print(f"OpenAI's API on http://{flags.host}:{flags.port}/v1, lowkey.v1 on port {flags.grpc_port}",
           flush=True)

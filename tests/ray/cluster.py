@@ -37,7 +37,7 @@ def port_variables(ports: dict[str, int]) -> dict[str, str]:
 
 os.environ.update(port_variables(PORTS))
 HAS_HAPROXY = os.environ["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
-# Where gateways listen for gRPC behind HAProxy: below the ports that the system gives.
+# Behind HAProxy, gateways listen on these ports for gRPC. The system gives no such ports to others.
 GATEWAY_PORTS = range(21000, 21100)
 os.environ["RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT"] = str(GATEWAY_PORTS.start)
 os.environ["RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT"] = str(GATEWAY_PORTS.stop)
@@ -85,8 +85,9 @@ class Nodes:
         ray.init(address=self._cluster.address, _node_ip_address=NODE_ADDRESS,
                  log_to_driver=False, logging_level="ERROR")
         with contextlib.suppress(TimeoutError):  # deploy() waits again
-            serve.start(http_options=HTTPOptions(host="127.0.0.1", port=HTTP_PORT), grpc_options=gRPCOptions(
-                port=GRPC_PORT, grpc_servicer_functions=["lowkey_ray.services:add_lowkey"]))
+            serve.start(http_options=HTTPOptions(host="127.0.0.1", port=HTTP_PORT),
+                        grpc_options=gRPCOptions(port=GRPC_PORT, grpc_servicer_functions=[
+                            "lowkey_ray.services:add_lowkey"]))
 
     def add(self) -> object:
         return tried(lambda: self._cluster.add_node(

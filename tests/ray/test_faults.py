@@ -20,7 +20,7 @@ import load
 
 N_KILLS = int(os.environ.get("RAY_KILLS", "3"))
 N_REQUESTS = int(os.environ.get("RAY_REQUESTS", "300"))
-# What proxies say where a gateway broke off: Ray's own, or HAProxy.
+# A stream whose gateway died ends with one of these, besides UNAVAILABLE.
 OF_A_LOST_GATEWAY = "CANCELLED" if cluster.HAS_HAPROXY else "INTERNAL", "500"
 # HAProxy chooses among the gateways of all machines.
 OF_ANOTHER_MACHINES_GATEWAY = OF_A_LOST_GATEWAY if cluster.HAS_HAPROXY else ()

@@ -68,7 +68,7 @@ class OneModel(unittest.TestCase):
             cluster.WORKER_HTTP_PORT, "POST", "/v1/completions", body)[0])
         clients.unary(cluster.WORKER_GRPC_PORT, GENERATION + "Generate", wire.generate(PROMPT, 4))
 
-    @unittest.skipUnless(cluster.HAS_HAPROXY, "gateways have ports behind HAProxy alone")
+    @unittest.skipUnless(cluster.HAS_HAPROXY, "needs RAY_SERVE_ENABLE_HA_PROXY=1: else gateways have no ports")
     def test_a_stranger_is_refused_at_the_gateways_own_ports(self) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(("192.0.2.1", 9))  # sends nothing
