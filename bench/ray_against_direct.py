@@ -9,8 +9,9 @@
 Starts two Ray nodes in this machine; RAY_SERVER in the environment names another program than
 build/lowkey. Four clients a replica stream over HTTP, each one request after another; the direct ones
 take the replicas in turns. Both ways are measured in turns, and the median of their runs is printed.
-Then one request at a time is sent, for the time to the first token, and with --overload ten times as
-many clients as the queues hold, for what refusals look like and how long they take.
+Then one request at a time is sent, either way in turns, for the time to the first token, and with
+--overload ten times as many clients as the queues hold, for what refusals look like and how long
+they take.
 """
 
 import argparse
@@ -89,8 +90,13 @@ def rate(port_of: Callable[[int], int], model: str, n_clients: int, seconds: flo
     return sum(counts) / (time.monotonic() - began)
 
 
-def first_token_ms(port: int, model: str) -> float:
-    return 1000 * statistics.median(stream(port, model, 2, seed)[0] for seed in range(40))
+def first_token_ms(ways: dict[str, Callable[[int], int]], model: str) -> list[float]:
+    """Returns the median of each way, which are taken in turns: a machine's speed drifts."""
+    took: dict[str, list[float]] = {way: [] for way in ways}
+    for seed in range(100):
+        for number, (way, port_of) in enumerate(ways.items()):
+            took[way].append(stream(port_of(seed), model, 2, len(ways) * seed + number)[0])
+    return [1000 * statistics.median(took[way]) for way in ways]
 
 
 def overload(model: str, n_replicas: int) -> None:
@@ -133,7 +139,7 @@ def measure(model: settings.Model, n_replicas: int, args: argparse.Namespace) ->
     direct, through = (statistics.median(rates[way]) for way in ways)
     print(f"{n_replicas} replicas, {n_clients} clients: direct {direct:.1f} tokens/s, through Ray "
           f"{through:.1f}, {through / direct:.1%}")
-    own, over = first_token_ms(ports[0], model.name), first_token_ms(cluster.HTTP_PORT, model.name)
+    own, over = first_token_ms(ways, model.name)
     print(f"  first token of one request, p50: direct {own:.1f} ms, through Ray {over:.1f} ms")
     if args.overload:
         overload(model.name, n_replicas)

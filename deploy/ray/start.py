@@ -56,7 +56,10 @@ def check_reach(host: str) -> None:
 
 def main() -> None:
     flags = parse(sys.argv[1:])
-    models = settings.read_file(flags.config) if flags.config else [settings.demo()]
+    try:
+        models = settings.read_file(flags.config) if flags.config else [settings.demo()]
+    except (OSError, ValueError) as error:
+        sys.exit(f"--config {flags.config}: {error}")
     is_open = flags.insecure or all("--tokens" in model.flags for model in models)
     check_host(flags.host, is_open=is_open)
     ray.init(address=os.environ.get("RAY_ADDRESS"), log_to_driver=False)

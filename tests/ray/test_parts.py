@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib
 import json
 import logging
 import os
@@ -12,7 +13,7 @@ import unittest
 
 import paths  # noqa: F401
 import start
-from lowkey_ray import channels, gateway, process, scaling, services, settings
+from lowkey_ray import bodies, calls, channels, gateway, process, scaling, services, settings
 
 
 class Details(unittest.TestCase):
@@ -61,6 +62,58 @@ class Settings(unittest.TestCase):
                               ({"models": [{"name": "m", "path": "/m"}] * 2}, "its own name")):
             with self.subTest(content), self.assertRaisesRegex(ValueError, word):
                 self.read(content)
+
+
+class Bodies(unittest.IsolatedAsyncioTestCase):
+    """What a proxy behind WithBody sees of a request whose body comes in these messages."""
+
+    async def pass_on(self, *messages: dict[str, object],
+                      kind: str = "http") -> tuple[bytes | None, list[dict[str, object]]]:
+        left = list(messages)
+        seen: list[dict[str, object]] = []
+        body: list[bytes | None] = []
+
+        async def receive() -> dict[str, object]:
+            return left.pop(0)
+
+        async def proxy(scope: dict[str, object], receive: object, _send: object) -> None:
+            body.append(scope.get(bodies.BODY))
+            while not seen or seen[-1]["type"] != "http.disconnect":
+                seen.append(await receive())
+
+        async def send(_message: object) -> None:
+            self.fail("nothing is answered here")
+
+        await bodies.WithBody(proxy)({"type": kind}, receive, send)
+        return body[0], seen
+
+    @staticmethod
+    def part(body: bytes, more: bool = False) -> dict[str, object]:
+        return {"type": "http.request", "body": body, "more_body": more}
+
+    async def test_a_body_comes_along_and_is_not_sent_again(self) -> None:
+        end = {"type": "http.disconnect"}
+        for parts in ([self.part(b"abcd")], [self.part(b"ab", True), self.part(b"cd")]):
+            self.assertEqual((b"abcd", [self.part(b""), end]), await self.pass_on(*parts, end))
+        self.assertEqual((b"", [self.part(b""), end]),
+                         await self.pass_on({"type": "http.request"}, end))
+
+    async def test_what_is_too_large_or_breaks_off_is_left_to_the_gateway(self) -> None:
+        end = {"type": "http.disconnect"}
+        large = [self.part(b"x" * calls.MAX_BODY_BYTES, True), self.part(b"y", True)]
+        self.assertEqual((None, [*large, self.part(b"z"), end]),
+                         await self.pass_on(*large, self.part(b"z"), end))
+        broken = [self.part(b"x", True), end]
+        self.assertEqual((None, broken), await self.pass_on(*broken))
+
+    async def test_other_protocols_pass_unread(self) -> None:
+        end = {"type": "http.disconnect"}
+        self.assertEqual((None, [end]), await self.pass_on(end, kind="websocket"))
+
+    def test_rays_proxies_find_it(self) -> None:
+        module, _, function = os.environ["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"].partition(":")
+        found, = getattr(importlib.import_module(module), function)()
+        self.assertIs(bodies.WithBody, found.cls)
 
 
 class Callers(unittest.TestCase):

@@ -17,7 +17,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from lowkey_ray import prompts, services
+from lowkey_ray import bodies, prompts, services
 from lowkey_ray.calls import (MAX_BODY_BYTES, Call, End, Head, HttpCall, Item, RpcCall, lost)
 from lowkey_ray.replica import HOP_FIELDS
 
@@ -259,6 +259,9 @@ def _http_call(request: Request, key: bytes, body: bytes) -> HttpCall:
 
 async def _body(request: Request) -> bytes | None:
     """Returns the body; None if it is too large."""
+    came_along: bytes | None = request.scope.get(bodies.BODY)
+    if came_along is not None:
+        return came_along
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)

@@ -68,9 +68,9 @@ def read_file(path: str) -> list[Model]:
     """Reads {"models": [{"name": ..., "path": ...}, ...]}."""
     content = json.loads(Path(path).read_text())
     if not isinstance(content, dict) or not isinstance(content.get("models"), list):
-        raise ValueError(f'{path}: expected an object with an array "models"')
+        raise ValueError('expected an object with an array "models"')
     models = [Model.read(values) for values in content["models"]]
     names = [model.name for model in models]
     if not names or len(set(names)) != len(names):
-        raise ValueError(f"{path}: models: {names}, expected one or more, each with its own name")
+        raise ValueError(f"models: {names}, expected one or more, each with its own name")
     return models

@@ -61,17 +61,24 @@ class FarTokens {
   // Returns what a row's far weights are to be multiplied by after Join.
   float factor(int64_t row) const { return factors_[row]; }
 
-  // Chooses, for the query heads of each token, the n_refined far tokens behind the sinks with the
-  // highest weight, summed over those heads, and takes their weights away unless the rest of tokens
-  // is kept.
-  void Choose(const AttentionGeometry& geometry, const FarBlocks& far, int64_t n_refined,
+  struct Wanted {
+    int64_t n = 0;          // the most tokens
+    float least_share = 0;  // of a row's weights, summed over the query heads of its token
+  };
+  // Chooses, for the query heads of each token, the far tokens behind the sinks with the highest
+  // shares. Takes their weights away unless the rest of tokens is kept.
+  void Choose(const AttentionGeometry& geometry, const FarBlocks& far, const Wanted& wanted,
               int64_t n_rows);
-  // There are n_chosen() choices for each token's rows, ascending, one token's after another's.
-  int64_t n_chosen() const { return n_chosen_; }
+  // The choices for a token's rows are [begin, end), ascending; `token` is the number of the token
+  // among the rows.
+  struct Choices {
+    int64_t begin = 0, end = 0;
+    int64_t n() const { return end - begin; }
+  };
+  Choices choices(int64_t token) const { return {first_choice_[token], first_choice_[token + 1]}; }
   int32_t chosen(int64_t choice) const { return chosen_[choice]; }
-  // Returns the first of the choices from `first` on, one token's, that is not before far token
-  // `begin`.
-  int64_t FirstChosenFrom(int64_t first, int64_t begin) const;
+  // Returns those of a token's choices that are far tokens [begin, end).
+  Choices ChoicesIn(int64_t token, int64_t begin, int64_t end) const;
   // Returns what is kept of a far block's tokens.
   const std::byte* kept(int64_t block) const { return kept_[block]; }
   // Part number `part` of n_parts of the tokens that were chosen for the first token's rows: asks
@@ -85,12 +92,13 @@ class FarTokens {
   void ReadChosen(const AttentionGeometry& geometry, const PrincipalShape& shape, RowBlock& rows);
 
  private:
-  void ChooseFor(int64_t n_far, int64_t n_sinks, int64_t first_row, int64_t group, bool takes);
-  // Gathers the chosen tokens [begin, end) to the same places, less `begin_of_row`.
-  void Gather(const AttentionGeometry& geometry, const PrincipalShape& shape, int64_t begin,
-              int64_t end, int64_t begin_of_row);
-  // Reads what is gathered into one token's rows.
-  void ReadGathered(const AttentionGeometry& geometry, const PrincipalShape& shape,
+  void ChooseFor(int64_t n_far, int64_t n_sinks, int64_t first_row, int64_t group,
+                 const Wanted& wanted, bool takes);
+  // Gathers choices, of which the first goes to place `to`.
+  void Gather(const AttentionGeometry& geometry, const PrincipalShape& shape,
+              const Choices& choices, int64_t to);
+  // Reads the n tokens that are gathered into one token's rows.
+  void ReadGathered(const AttentionGeometry& geometry, const PrincipalShape& shape, int64_t n,
                     int64_t first_row, RowBlock& rows);
 
   std::vector<float> scores_;
@@ -100,7 +108,7 @@ class FarTokens {
   std::vector<float> weights_;     // by far token: summed over query heads
   std::vector<float> chosen_scores_;
   std::vector<const std::byte*> kept_;  // by far block
-  int64_t n_chosen_ = 0;                // for each token
+  std::vector<int64_t> first_choice_;   // by token, then the number of all choices
   std::vector<int32_t> chosen_;         // far tokens, one token's rows after another's
   std::vector<std::byte> chosen_keys_, chosen_values_;
   TopTokens top_;

@@ -228,7 +228,7 @@ void PrincipalRows::AddRefined(const AttentionGeometry& g, const FarBlocks& far,
     Score(g, *far.blocks[b], views_[b], next, rows, {far_.scores() + b * width, n_far});
   }
   far_.Join(n_far, rows);
-  far_.Choose(g, far, n_refined, rows.n_rows());
+  far_.Choose(g, far, {n_refined}, rows.n_rows());
   ReadFar(g, far, rows);
   far_.GatherChosen(g, shape, 0, 1);
   far_.ReadChosen(g, shape, rows);

@@ -52,14 +52,16 @@ float TopTokens::Threshold(absl::Span<const float> weights, int64_t n_wanted) {
   return Weight(Reached(keys_, n_wanted, n_wanted / 8));
 }
 
-absl::Span<const int32_t> TopTokens::Select(absl::Span<const float> weights, int64_t n_wanted) {
+absl::Span<const int32_t> TopTokens::Select(absl::Span<const float> weights, int64_t n_wanted,
+                                            float least_wanted) {
   const auto n = static_cast<int64_t>(weights.size());
   n_wanted = std::min(n_wanted, n);
   if (n_wanted == 0) return {};
   if (static_cast<int64_t>(chosen_.size()) < n) chosen_.resize(n);
   // n_wanted groups reach the threshold, so every weight that is wanted does.
-  const float threshold = Threshold(weights, n_wanted);
+  const float threshold = std::max(Threshold(weights, n_wanted), least_wanted);
   const int64_t n_found = Kernels().find_not_below(weights.data(), n, threshold, chosen_.data());
+  if (n_found <= n_wanted) return {chosen_.data(), static_cast<size_t>(n_found)};
   keys_.resize(n_found);
   for (int64_t i = 0; i < n_found; ++i) keys_[i] = Key(weights[chosen_[i]]);
   const int32_t least = Reached(keys_, n_wanted, 0);

@@ -13,9 +13,11 @@ namespace lowkey {
 // one per thread.
 class TopTokens {
  public:
-  // Returns the indices of the min(n_wanted, n) largest weights (none negative), ascending; the
-  // lowest indices among equal weights. NaN counts as largest. Valid until the next call.
-  absl::Span<const int32_t> Select(absl::Span<const float> weights, int64_t n_wanted);
+  // Returns the indices of the n_wanted largest weights (none negative), ascending, or of all that
+  // reach `least` where they are fewer; the lowest indices among equal weights. NaN counts as
+  // largest. Valid until the next call.
+  absl::Span<const int32_t> Select(absl::Span<const float> weights, int64_t n_wanted,
+                                   float least = 0);
 
  private:
   // Returns a weight that at least n_wanted maxima of groups reach, and few more if they differ.

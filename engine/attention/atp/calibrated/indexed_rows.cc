@@ -109,7 +109,7 @@ void IndexedRows::ScorePart(const IndexedBlocks& blocks, int64_t part, const Row
 
 void IndexedRows::Choose(const IndexedBlocks& blocks, RowBlock& rows) {
   far_.Join(blocks.far.n_tokens(), rows);
-  far_.Choose(blocks.geometry, blocks.far, blocks.n_refined, rows.n_rows());
+  far_.Choose(blocks.geometry, blocks.far, {blocks.n_refined, kLeastShare}, rows.n_rows());
   if (blocks.shape().keeps_rest) rest_.Begin(blocks, rows);
 }
 

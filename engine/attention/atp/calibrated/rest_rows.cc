@@ -63,7 +63,8 @@ void RestRows::Begin(const IndexedBlocks& blocks, const RowBlock& rows) {
                                             queries_.data(), n, rows.n_rows(), n, keys.width});
 }
 
-void RestRows::Gather(const IndexedBlocks& blocks, const Chosen& chosen, const FarTokens& far) {
+void RestRows::Gather(const IndexedBlocks& blocks, const FarTokens::Choices& chosen,
+                      const FarTokens& far) {
   const TokenRest::Half &keys = blocks.rest_keys(), &values = blocks.rest_values();
   const int64_t n_keys = keys.n_padded(), n_values = values.n_padded();
   const int64_t n_lead_keys = LeadColumns(blocks.keys().n);
@@ -95,15 +96,14 @@ void RestRows::ReadChosen(const IndexedBlocks& blocks, const Chosen& chosen, con
   const KernelTable& kernels = Kernels();
   const int64_t group = blocks.geometry.group(), row = chosen.first_row;
   const int64_t n_lead = LeadColumns(blocks.values().n);
-  const int64_t n = chosen.end - chosen.begin, ld = far.n_chosen();
-  Gather(blocks, chosen, far);
-  const int64_t at = row * ld + chosen.begin % ld;
+  const int64_t n = chosen.choices.n(), begin = chosen.choices.begin, ld = blocks.n_refined;
+  Gather(blocks, chosen.choices, far);
+  const int64_t at = row * ld + begin - far.choices(row / group).begin;
   const auto score = [&](const std::vector<float>& queries, const std::vector<int8_t>& levels,
                          int64_t width, float* to) {
     for (int64_t h = 0; h < group; ++h) std::fill_n(to + h * ld, n, 0.0f);
-    kernels.DotRows(StorageType::kInt8,
-                    {queries.data() + row * width, width, levels.data() + chosen.begin * width, to,
-                     ld, group, n, width});
+    kernels.DotRows(StorageType::kInt8, {queries.data() + row * width, width,
+                                         levels.data() + begin * width, to, ld, group, n, width});
   };
   float *lead_scores = lead_scores_.data() + at, *scores = scores_.data() + at;
   score(lead_queries_, lead_key_levels_, LeadColumns(blocks.keys().n), lead_scores);
@@ -113,7 +113,7 @@ void RestRows::ReadChosen(const IndexedBlocks& blocks, const Chosen& chosen, con
   for (int64_t h = 0; h < group; ++h) {
     float* far_weights = far.scores() + (row + h) * blocks.far.n_tokens();
     for (int64_t i = 0; i < n; ++i) {
-      const int64_t choice = chosen.begin + i, to = h * ld + i;
+      const int64_t choice = begin + i, to = h * ld + i;
       const float whole = means_[row + h] + lead_scores[to] * lead_key_scales_[choice] +
                           scores[to] * key_scales_[choice];
       const float weight = std::exp(std::min(whole - far.far_max(row + h), kMostAbove));
@@ -126,18 +126,12 @@ void RestRows::ReadChosen(const IndexedBlocks& blocks, const Chosen& chosen, con
   const auto add = [&](const float* left, const std::vector<int8_t>& levels, int64_t width,
                        float* to) {
     kernels.Gemm(StorageType::kInt8,
-                 {left, ld, levels.data() + chosen.begin * width, width, kernels.panel_columns, to,
-                  width, group, width, n, GemmArgs::Into::kAccumulate});
+                 {left, ld, levels.data() + begin * width, width, kernels.panel_columns, to, width,
+                  group, width, n, GemmArgs::Into::kAccumulate});
   };
   const int64_t n_values = blocks.rest_values().n_padded();
   add(weights, value_levels_, n_values, sums.rest + row * n_values);
   add(lead_weights, lead_value_levels_, n_lead, lead);
-}
-
-RestRows::Chosen RestRows::ChosenOf(const Part& part, int64_t first_row, int64_t group,
-                                    const FarTokens& far) {
-  const int64_t first = first_row / group * far.n_chosen();
-  return {first_row, far.FirstChosenFrom(first, part.begin), far.FirstChosenFrom(first, part.end)};
 }
 
 void RestRows::ReadPart(const IndexedBlocks& blocks, const Part& part, int64_t n_rows,
@@ -151,15 +145,15 @@ void RestRows::ReadPart(const IndexedBlocks& blocks, const Part& part, int64_t n
   std::fill_n(sums.rest, n_rows * n_values, 0.0f);
   std::fill_n(sums.lead, n_rows * n_lead, 0.0f);
   for (int64_t row = 0; row < n_rows; row += group) {
-    const Chosen chosen = ChosenOf(part, row, group, far);
+    const FarTokens::Choices chosen = far.ChoicesIn(row / group, part.begin, part.end);
     for (int64_t i = chosen.begin; i < chosen.end; ++i) {
       const int64_t token = far.chosen(i);
       Prefetch(far.kept(token / block_tokens) + token % block_tokens * token_bytes, token_bytes);
     }
   }
   for (int64_t row = 0; row < n_rows; row += group) {
-    const Chosen chosen = ChosenOf(part, row, group, far);
-    if (chosen.begin < chosen.end) ReadChosen(blocks, chosen, sums, far);
+    const Chosen chosen{row, far.ChoicesIn(row / group, part.begin, part.end)};
+    if (chosen.choices.n() > 0) ReadChosen(blocks, chosen, sums, far);
   }
   for (int64_t r = 0; r < n_rows; ++r) {
     for (int64_t j = 0; j < n_index; ++j) index_sums[r * n_index + j] += sums.lead[r * n_lead + j];

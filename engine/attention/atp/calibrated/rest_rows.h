@@ -36,15 +36,15 @@ class RestRows {
   void Finish(const IndexedBlocks& blocks, int64_t n_parts, const FarTokens& far, RowBlock& rows);
 
  private:
-  // Chosen tokens [begin, end) of the rows of one token.
+  // Some of the choices for the rows of one token.
   struct Chosen {
-    int64_t first_row = 0, begin = 0, end = 0;
+    int64_t first_row = 0;
+    FarTokens::Choices choices;
   };
   struct PartSums {
     float *rest = nullptr, *lead = nullptr;
   };
-  static Chosen ChosenOf(const Part& part, int64_t first_row, int64_t group, const FarTokens& far);
-  void Gather(const IndexedBlocks& blocks, const Chosen& chosen, const FarTokens& far);
+  void Gather(const IndexedBlocks& blocks, const FarTokens::Choices& chosen, const FarTokens& far);
   void ReadChosen(const IndexedBlocks& blocks, const Chosen& chosen, const PartSums& sums,
                   FarTokens& far);
 

@@ -40,6 +40,24 @@ TEST(TopTokens, AreThoseOfASort) {
   }
 }
 
+TEST(TopTokens, AreFewerWhereFewReachTheLeast) {
+  TopTokens top;
+  std::mt19937 rng(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> weights(2000);
+  for (float& w : weights) w = std::exp(4 * normal(rng));
+  for (const float least : {0.0f, 1.0f, 100.0f, 1e30f}) {
+    const auto n_reach = std::count_if(weights.begin(), weights.end(),
+                                       [&](const float weight) { return weight >= least; });
+    for (const int64_t n_wanted : {1, 64, 1000, 4096}) {
+      const auto chosen = top.Select(weights, n_wanted, least);
+      EXPECT_EQ(std::vector<int32_t>(chosen.begin(), chosen.end()),
+                Sorted(weights, std::min<int64_t>(n_wanted, n_reach)))
+          << n_wanted << " from " << least;
+    }
+  }
+}
+
 TEST(TopTokens, OfEqualWeightsTheFirst) {
   TopTokens top;
   std::mt19937 rng(2);

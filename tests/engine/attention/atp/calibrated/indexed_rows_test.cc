@@ -31,7 +31,9 @@ AtpOptions Calibrated(int32_t sinks, int32_t refine_tokens) {
 // chosen ones, and all others exactly. [n_heads][kDim].
 class Reference {
  public:
-  Reference(const AttentionRows& rows, const AtpOptions& options) : rows_(rows), options_(options) {
+  Reference(const AttentionRows& rows, const AtpOptions& options,
+            double least_share = IndexedRows::kLeastShare)
+      : rows_(rows), options_(options), least_share_(least_share) {
     // Blocks up to the window are far; the row's own is the last.
     n_far_ = ((kTokens - 1) / kBlock - options.window_blocks) * kBlock;
     for (int64_t h = 0; h < kGeometry.n_kv_heads; ++h) AddHead(h);
@@ -158,7 +160,9 @@ class Reference {
     std::stable_sort(order.begin(), order.end(),
                      [&](int64_t a, int64_t b) { return shares[a] > shares[b]; });
     std::vector<bool> chosen(kTokens);
-    for (int32_t i = 0; i < options_.refine_tokens; ++i) chosen[order[i]] = true;
+    for (int64_t i = 0; i < std::min<int64_t>(options_.refine_tokens, kTokens); ++i) {
+      chosen[order[i]] = shares[order[i]] >= least_share_;
+    }
     return chosen;
   }
 
@@ -211,6 +215,7 @@ class Reference {
 
   const AttentionRows& rows_;
   const AtpOptions options_;
+  const double least_share_;
   const PrincipalCodes codes_ = TestCodes(kGeometry);
   const TokenIndex index_{kGeometry, codes_.heads};
   int64_t n_far_ = 0;
@@ -220,11 +225,22 @@ class Reference {
   std::vector<double> out_;
 };
 
-double ErrorOf(const AttentionRows& rows, const AtpOptions& options) {
+std::vector<float> LastRow(const AttentionRows& rows, const AtpOptions& options) {
   const std::vector<float> out = RunSequence(
       rows, {.attention = Atp(options), .chunk_tokens = 100, .n_prompt_tokens = kPrompt});
-  const float* last = out.data() + (kTokens - 1) * kGeometry.out_dim();
-  return MaxDifference(last, Reference(rows, options).out());
+  return {out.end() - kGeometry.out_dim(), out.end()};
+}
+
+double ErrorOf(const AttentionRows& rows, const AtpOptions& options) {
+  return MaxDifference(LastRow(rows, options).data(), Reference(rows, options).out());
+}
+
+// Multiplies all queries, which makes shares less or more equal.
+void ScaleQueries(float factor, AttentionRows& rows) {
+  for (int64_t t = 0; t < kTokens; ++t) {
+    float* q = rows.row(0, t);
+    for (int64_t i = 0; i < kGeometry.q_dim(); ++i) q[i] *= factor;
+  }
 }
 
 TEST(IndexedRows, ReadWhatTheFormulaReads) {
@@ -240,8 +256,21 @@ TEST(IndexedRows, ReadWhatTheFormulaReads) {
   }
 }
 
+TEST(IndexedRows, TokensOfSmallShareAreReadFromTheIndex) {
+  AttentionRows rows = RandomRows(kGeometry, kTokens, 3);
+  ScaleQueries(4, rows);
+  for (const AtpStorage storage : {AtpStorage::kCache, AtpStorage::kRest}) {
+    AtpOptions options = Calibrated(5, 4096);
+    options.kept_storage = storage;
+    const std::vector<float> last = LastRow(rows, options);
+    EXPECT_LT(MaxDifference(last.data(), Reference(rows, options).out()), 2e-5);
+    EXPECT_GT(MaxDifference(last.data(), Reference(rows, options, 0).out()), 2e-4);
+  }
+}
+
 TEST(IndexedRows, RefiningEveryFarTokenReadsWhatStandardReads) {
-  const AttentionRows rows = RandomRows(kGeometry, kTokens, 4);
+  AttentionRows rows = RandomRows(kGeometry, kTokens, 4);
+  ScaleQueries(0.5f, rows);
   const std::vector<double> standard = ReferenceStandard(rows, 0);
   AtpOptions options = Calibrated(4, 4096);
   options.prefill = AtpPrefill::kCompressed;
