@@ -2,18 +2,20 @@
 
 import asyncio
 import contextlib
-import importlib
 import json
 import logging
 import os
 import pathlib
 import tempfile
 import types
+import typing
 import unittest
 
 import paths  # noqa: F401
 import start
-from lowkey_ray import bodies, calls, channels, gateway, process, scaling, services, settings
+from lowkey_ray import bodies, channels, gateway, process, scaling, services, settings
+from ray.serve._private import http_util
+from ray.serve.config import HTTPOptions
 
 
 class Details(unittest.TestCase):
@@ -65,55 +67,63 @@ class Settings(unittest.TestCase):
 
 
 class Bodies(unittest.IsolatedAsyncioTestCase):
-    """What a proxy behind WithBody sees of a request whose body comes in these messages."""
+    """What a proxy behind WithBody sees of a request."""
 
-    async def pass_on(self, *messages: dict[str, object],
-                      kind: str = "http") -> tuple[bytes | None, list[dict[str, object]]]:
+    END: typing.ClassVar[dict[str, object]] = {"type": "http.disconnect"}
+
+    async def pass_on(self, length: bytes, *messages: dict[str, object],
+                      kind: str = "http") -> list[object]:
+        """Returns the body that came along, if the proxy was called, and all messages after it."""
         left = list(messages)
-        seen: list[dict[str, object]] = []
-        body: list[bytes | None] = []
+        seen: list[object] = []
 
         async def receive() -> dict[str, object]:
             return left.pop(0)
 
         async def proxy(scope: dict[str, object], receive: object, _send: object) -> None:
-            body.append(scope.get(bodies.BODY))
-            while not seen or seen[-1]["type"] != "http.disconnect":
+            seen.append(scope.get(bodies.BODY))
+            while seen[-1] != self.END:
                 seen.append(await receive())
 
         async def send(_message: object) -> None:
             self.fail("nothing is answered here")
 
-        await bodies.WithBody(proxy)({"type": kind}, receive, send)
-        return body[0], seen
+        scope = {"type": kind, "headers": [(b"host", b"h"), (b"content-length", length)]}
+        await bodies.WithBody(proxy)(scope, receive, send)
+        return seen
 
     @staticmethod
     def part(body: bytes, more: bool = False) -> dict[str, object]:
         return {"type": "http.request", "body": body, "more_body": more}
 
-    async def test_a_body_comes_along_and_is_not_sent_again(self) -> None:
-        end = {"type": "http.disconnect"}
-        for parts in ([self.part(b"abcd")], [self.part(b"ab", True), self.part(b"cd")]):
-            self.assertEqual((b"abcd", [self.part(b""), end]), await self.pass_on(*parts, end))
-        self.assertEqual((b"", [self.part(b""), end]),
-                         await self.pass_on({"type": "http.request"}, end))
+    async def test_a_small_body_comes_along(self) -> None:
+        whole = [b"abcd", self.part(b"abcd"), self.END]
+        for parts in ([self.part(b"abcd")], [self.part(b"ab", True), self.part(b"cd")],
+                      [*(self.part(bytes([x]), True) for x in b"abcd"), self.part(b"")]):
+            self.assertEqual(whole, await self.pass_on(b"4", *parts, self.END))
+        most = b"x" * bodies.MAX_BYTES
+        self.assertEqual([most, self.part(most), self.END],
+                         await self.pass_on(b"65536", self.part(most), self.END))
 
-    async def test_what_is_too_large_or_breaks_off_is_left_to_the_gateway(self) -> None:
-        end = {"type": "http.disconnect"}
-        large = [self.part(b"x" * calls.MAX_BODY_BYTES, True), self.part(b"y", True)]
-        self.assertEqual((None, [*large, self.part(b"z"), end]),
-                         await self.pass_on(*large, self.part(b"z"), end))
-        broken = [self.part(b"x", True), end]
-        self.assertEqual((None, broken), await self.pass_on(*broken))
+    async def test_other_bodies_are_left_alone(self) -> None:
+        parts = [self.part(b"ab", True), self.part(b"cd"), self.END]
+        for length in (b"65537", b"", b"-1", b"4x", b"9" * 5000, b"0"):
+            self.assertEqual([None, *parts], await self.pass_on(length, *parts), length)
+        self.assertEqual([None, self.END], await self.pass_on(b"4", self.END, kind="websocket"))
 
-    async def test_other_protocols_pass_unread(self) -> None:
-        end = {"type": "http.disconnect"}
-        self.assertEqual((None, [end]), await self.pass_on(end, kind="websocket"))
+    async def test_a_body_that_is_longer_than_its_head_says_is_left_to_the_gateway(self) -> None:
+        large = b"x" * bodies.MAX_BYTES
+        self.assertEqual(
+            [None, self.part(large + b"y", True), self.part(b"z"), self.END],
+            await self.pass_on(b"4", self.part(large, True), self.part(b"y", True), self.part(b"z"),
+                               self.END))
+
+    async def test_a_client_that_leaves_before_its_body_ends_is_forgotten(self) -> None:
+        self.assertEqual([], await self.pass_on(b"4", self.part(b"ab", True), self.END))
 
     def test_rays_proxies_find_it(self) -> None:
-        module, _, function = os.environ["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"].partition(":")
-        found, = getattr(importlib.import_module(module), function)()
-        self.assertIs(bodies.WithBody, found.cls)
+        options = http_util.configure_http_middlewares(HTTPOptions())
+        self.assertIn(bodies.WithBody, [middleware.cls for middleware in options.middlewares])
 
 
 class Callers(unittest.TestCase):

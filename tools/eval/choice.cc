@@ -1,6 +1,7 @@
 #include "tools/eval/choice.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -60,6 +61,25 @@ absl::StatusOr<TextToScore> MakeText(const Tokenizer& tokenizer, const Question&
   return absl::InvalidArgumentError(absl::StrCat("choice \"", choice, "\" adds no token"));
 }
 
+// Scores texts that begin alike: the first one, then the others, which find in the prefix cache what
+// it left there. That changes no score.
+absl::StatusOr<std::vector<ScoredText>> ScoreInTurn(Engine& engine, std::vector<TextToScore> texts,
+                                                    const Reading& reading) {
+  TextToScore first = texts[0];
+  first.n_shared = static_cast<int64_t>(first.tokens.size());
+  for (const TextToScore& text : texts) {
+    first.n_shared =
+        std::min(first.n_shared, static_cast<int64_t>(text.tokens.size()) - text.n_scored);
+  }
+  texts.erase(texts.begin());
+  LK_ASSIGN_OR_RETURN(std::vector<ScoredText> scored,
+                      ScoreTexts(engine, {std::move(first)}, 0, reading));
+  LK_ASSIGN_OR_RETURN(std::vector<ScoredText> others,
+                      ScoreTexts(engine, std::move(texts), 0, reading));
+  std::move(others.begin(), others.end(), std::back_inserter(scored));
+  return scored;
+}
+
 // The first of the largest values.
 int64_t IndexOfMost(const std::vector<double>& values) {
   return std::max_element(values.begin(), values.end()) - values.begin();
@@ -72,7 +92,7 @@ absl::Status Ask(Engine& engine, const Tokenizer& tokenizer, const Question& que
     LK_ASSIGN_OR_RETURN(texts.emplace_back(), MakeText(tokenizer, question, choice, first_token));
   }
   LK_ASSIGN_OR_RETURN(const std::vector<ScoredText> scored,
-                      ScoreTexts(engine, std::move(texts), 0, reading));
+                      ScoreInTurn(engine, std::move(texts), reading));
   std::vector<double> sums, means;
   for (size_t i = 0; i < scored.size(); ++i) {
     double sum = 0;

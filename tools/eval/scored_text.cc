@@ -43,6 +43,7 @@ class OutcomeSink : public Sink {
 EngineRequest MakeRequest(TextToScore text, int n_top, const Reading& reading, int32_t vocab_size) {
   EngineRequest request;
   request.attention = reading.attention;
+  if (text.n_shared > 0) request.prefix_marks = {static_cast<int32_t>(text.n_shared)};
   const auto first_scored = text.tokens.end() - text.n_scored;
   if (reading.as_generated) {
     request.constraint = GiveTokens({first_scored, text.tokens.end()}, vocab_size);
@@ -82,7 +83,7 @@ absl::StatusOr<std::vector<ScoredText>> ScoreTexts(Engine& engine, std::vector<T
 void EvalCost::Add(const ScoredText& text) {
   const AttentionReport& attention = text.event.attention;
   seconds += static_cast<double>(text.event.timings.prefill_us) * 1e-6;
-  n_tokens += text.event.n_prompt_tokens;
+  n_tokens += text.event.n_prompt_tokens - text.event.n_cached_tokens;
   if (attention.standard_cache_bytes >= standard_bytes) {
     standard_bytes = attention.standard_cache_bytes;
     cache_bytes = attention.cache_bytes;

@@ -14,6 +14,7 @@ namespace lowkey {
 struct TextToScore {
   std::vector<int32_t> tokens;
   int64_t n_scored = 0;  // 1..tokens - 1
+  int64_t n_shared = 0;  // the tokens with which later texts begin too, at most tokens - n_scored
 };
 
 struct ScoredText {
@@ -38,8 +39,8 @@ absl::StatusOr<std::vector<ScoredText>> ScoreTexts(Engine& engine, std::vector<T
 
 // What the texts of a measurement cost.
 struct EvalCost {
-  double seconds = 0;  // the engine's, for prompts alone, added up
-  int64_t n_tokens = 0;
+  double seconds = 0;    // the engine's, for prompts alone, added up
+  int64_t n_tokens = 0;  // of prompts, without those that were found in the prefix cache
   // Of the largest text at its end, and the same of mechanism standard.
   int64_t cache_bytes = 0, standard_bytes = 0;
   // Counts what one more token reads of the cache at a window's end; 0 where there are no windows.

@@ -1,42 +1,54 @@
-"""Lets Ray's proxy for HTTP send a request's body to the gateway together with its head.
+"""Lets Ray's proxy for HTTP send a small request's body to the gateway together with its head.
 
 Ray by itself sends the head alone, and the gateway asks the proxy for the body, by a call that the
-first token waits for. Ray finds `middlewares` by the variable in ray.env. HAProxy's gateways listen
-themselves and have no proxy.
+first token waits for. Ray finds `middlewares` by the variable in ray.env, and every application of
+the cluster gets its requests through them: they see what they would see otherwise, and BODY in the
+scope besides. With HAProxy the gateways are their own proxies, where this changes nothing.
 """
 
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lowkey_ray.calls import MAX_BODY_BYTES
-
-BODY = "lowkey.body"  # in the scope of a request
+BODY = "lowkey.body"  # the key in a request's scope; clients set no keys there
+# Larger bodies are asked for: their prompts take far longer than the call.
+MAX_BYTES = 64 * 1024
 
 
 class WithBody:
-    """Reads bodies before the proxy sees the request. One that is too large, or that its client
-    breaks off, is left to the gateway."""
+    """Reads bodies of a known and small length before the proxy sees the request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or not 0 < _length(scope) <= MAX_BYTES:
             await self._app(scope, receive, send)
             return
-        read: list[Message] = []
-        size = 0
-        while size <= MAX_BODY_BYTES and (not read or read[-1].get("more_body")):
-            read.append(await receive())
-            size += len(read[-1].get("body", b""))
-        if size <= MAX_BODY_BYTES and read[-1]["type"] == "http.request":
-            scope = {**scope, BODY: b"".join(message.get("body", b"") for message in read)}
-            read = [{"type": "http.request", "body": b"", "more_body": False}]
+        body = bytearray()
+        is_whole = False
+        while not is_whole and len(body) <= MAX_BYTES:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return  # nobody is left who could be answered
+            body += message.get("body", b"")
+            is_whole = not message.get("more_body", False)
+        read: list[Message] = [
+            {"type": "http.request", "body": bytes(body), "more_body": not is_whole}]
+        if is_whole:
+            scope = {**scope, BODY: read[0]["body"]}
 
-        async def rest() -> Message:
-            return read.pop(0) if read else await receive()
+        async def read_then_receive() -> Message:
+            return read.pop() if read else await receive()
 
-        await self._app(scope, rest, send)
+        await self._app(scope, read_then_receive, send)
+
+
+def _length(scope: Scope) -> int:
+    """Returns what the head says of the body's length, 0 where it says nothing that is small."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and len(value) < 9:
+            return int(value)
+    return 0
 
 
 def middlewares() -> list[Middleware]:

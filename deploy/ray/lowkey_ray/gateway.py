@@ -259,7 +259,7 @@ def _http_call(request: Request, key: bytes, body: bytes) -> HttpCall:
 
 async def _body(request: Request) -> bytes | None:
     """Returns the body; None if it is too large."""
-    came_along: bytes | None = request.scope.get(bodies.BODY)
+    came_along: bytes | None = request.scope.pop(bodies.BODY, None)
     if came_along is not None:
         return came_along
     parts, size = [], 0

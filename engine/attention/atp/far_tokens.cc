@@ -68,11 +68,11 @@ FarTokens::Choices FarTokens::ChoicesIn(int64_t token, int64_t begin, int64_t en
 
 void FarTokens::ChooseFor(int64_t n_far, int64_t n_sinks, int64_t first_row, int64_t group,
                           const Wanted& wanted, bool takes) {
-  // A single query head's weights are used as they are; its shares would keep their order.
+  // A single query head's weights are used as they are: its shares would keep their order.
   const float* weights = scores_.data() + first_row * n_far;
-  float least = wanted.least_share / shares_[first_row];
+  float least = wanted.least_share;
+  if (group == 1 && least > 0) least /= shares_[first_row];
   if (group > 1) {
-    least = wanted.least_share;
     Kernels().Gemm(StorageType::kFloat32,
                    {shares_.data() + first_row, group, weights, n_far, Kernels().panel_columns,
                     weights_.data(), n_far, 1, n_far, group});

@@ -61,9 +61,11 @@ class FarTokens {
   // Returns what a row's far weights are to be multiplied by after Join.
   float factor(int64_t row) const { return factors_[row]; }
 
+  // Says how many tokens are wanted, and the least share that they have of a row's weights, summed
+  // over the query heads of its token.
   struct Wanted {
-    int64_t n = 0;          // the most tokens
-    float least_share = 0;  // of a row's weights, summed over the query heads of its token
+    int64_t n = 0;
+    float least_share = 0;
   };
   // Chooses, for the query heads of each token, the far tokens behind the sinks with the highest
   // shares. Takes their weights away unless the rest of tokens is kept.

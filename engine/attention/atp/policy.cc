@@ -128,7 +128,7 @@ AttentionWork AtpPolicy::Work(const AttentionOptions& options, int64_t n_tokens)
   // The cost of scores and values of the principal keys, and of U there and back (Eq. 7).
   double far_blocks = far / block;
   if (o.merge) far_blocks = std::log2(1 + far_blocks);
-  // Refined tokens are read whole besides.
+  // Refined tokens are read whole besides; a calibrated index may leave some out.
   const double refined = std::min(far, static_cast<double>(o.refine_tokens));
   double far_work =
       heads * 2 *

@@ -53,24 +53,24 @@ float TopTokens::Threshold(absl::Span<const float> weights, int64_t n_wanted) {
 }
 
 absl::Span<const int32_t> TopTokens::Select(absl::Span<const float> weights, int64_t n_wanted,
-                                            float least_wanted) {
+                                            float least) {
   const auto n = static_cast<int64_t>(weights.size());
   n_wanted = std::min(n_wanted, n);
   if (n_wanted == 0) return {};
   if (static_cast<int64_t>(chosen_.size()) < n) chosen_.resize(n);
-  // n_wanted groups reach the threshold, so every weight that is wanted does.
-  const float threshold = std::max(Threshold(weights, n_wanted), least_wanted);
+  // n_wanted groups reach Threshold(), so every weight that is wanted reaches it and `least`.
+  const float threshold = std::max(Threshold(weights, n_wanted), least);
   const int64_t n_found = Kernels().find_not_below(weights.data(), n, threshold, chosen_.data());
   if (n_found <= n_wanted) return {chosen_.data(), static_cast<size_t>(n_found)};
   keys_.resize(n_found);
   for (int64_t i = 0; i < n_found; ++i) keys_[i] = Key(weights[chosen_[i]]);
-  const int32_t least = Reached(keys_, n_wanted, 0);
+  const int32_t lowest = Reached(keys_, n_wanted, 0);
   int64_t n_equal = n_wanted;
-  for (int32_t key : keys_) n_equal -= key > least ? 1 : 0;
+  for (int32_t key : keys_) n_equal -= key > lowest ? 1 : 0;
   int64_t n_chosen = 0;
   for (int64_t i = 0; i < n_found; ++i) {
-    const bool is_equal = keys_[i] == least,
-               is_chosen = keys_[i] > least || (is_equal && n_equal > 0);
+    const bool is_equal = keys_[i] == lowest,
+               is_chosen = keys_[i] > lowest || (is_equal && n_equal > 0);
     n_equal -= is_equal ? 1 : 0;
     chosen_[n_chosen] = chosen_[i];
     n_chosen += is_chosen ? 1 : 0;

@@ -94,6 +94,16 @@ TEST_F(ChoiceTest, TakesTheMostProbableContinuation) {
   }
 }
 
+TEST_F(ChoiceTest, ReadsAPromptOnce) {
+  constexpr int kWords = 200;  // of a token or more each
+  std::string prompt = "a";
+  for (int i = 0; i < kWords; ++i) prompt += " king";
+  const auto result = Measure({{prompt, {" b", " c", " d", " e"}, 0}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GE(result->cost.n_tokens, kWords);
+  EXPECT_LT(result->cost.n_tokens, 2 * kWords);
+}
+
 TEST_F(ChoiceTest, NamesTheQuestionThatDoesNotFit) {
   std::string text = "a";
   for (int i = 0; i < 5000; ++i) text += " king";

@@ -36,7 +36,7 @@ class RestRows {
   void Finish(const IndexedBlocks& blocks, int64_t n_parts, const FarTokens& far, RowBlock& rows);
 
  private:
-  // Some of the choices for the rows of one token.
+  // Chosen says which of the choices for the rows of one token are read together.
   struct Chosen {
     int64_t first_row = 0;
     FarTokens::Choices choices;
