@@ -61,8 +61,8 @@ absl::StatusOr<TextToScore> MakeText(const Tokenizer& tokenizer, const Question&
   return absl::InvalidArgumentError(absl::StrCat("choice \"", choice, "\" adds no token"));
 }
 
-// Scores texts that begin alike: the first one, then the others, which find in the prefix cache what
-// it left there. That changes no score.
+// Scores texts that begin alike: the first one, then the others, which find in the prefix cache
+// what it left there. That changes no score.
 absl::StatusOr<std::vector<ScoredText>> ScoreInTurn(Engine& engine, std::vector<TextToScore> texts,
                                                     const Reading& reading) {
   TextToScore first = texts[0];
