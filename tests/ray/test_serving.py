@@ -108,6 +108,8 @@ class OneModel(unittest.TestCase):
             self.assertIn("max_new_tokens", caught.exception.details())
         status, answer = post("/v1/completions", b"{" + b" " * (6 << 20))
         self.assertEqual(413, status)
+        status, answer = post("/v1/completions", clients.completion("a" * (9 << 19), 4))
+        self.assertEqual((413, "request_too_large"), (status, json.loads(answer)["error"]["code"]))
         self.assertEqual(404, post("/v1/nothing", {})[0])
 
     def test_a_prompt_returns_to_the_replica_that_knows_it(self) -> None:
