@@ -273,7 +273,7 @@ TEST(IndexedRows, TokensOfSmallShareAreReadFromTheIndex) {
   }
 }
 
-// What is near outweighs all that is far by so much that the far weights are zero.
+// The near tokens outweigh the far ones by so much that the weights of far tokens are zero.
 TEST(IndexedRows, RowsMayChooseNoToken) {
   AttentionRows rows = RandomRows(kGeometry, kTokens, 6);
   ScaleQueries(1000, rows);
@@ -313,7 +313,7 @@ TEST(IndexedRows, RefiningEveryFarTokenReadsWhatStandardReads) {
 // Few rows spread their far tokens over the threads.
 TEST(IndexedRows, HaveTheSameBitsOnAnyNumberOfThreads) {
   constexpr int64_t kLong = 2 * IndexedRows::kPartPages * kPageTokens + 300;
-  // Rows choose different numbers of tokens, between none and so many.
+  // Scaled queries make rows choose different numbers of tokens, 100 at most.
   AttentionRows rows = RandomRows(kGeometry, kLong, 5);
   ScaleQueries(4, rows);
   AtpOptions options = Calibrated(4, 100);
