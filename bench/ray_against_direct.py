@@ -23,7 +23,7 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "ray"))
 import clients  # noqa: E402
@@ -31,63 +31,88 @@ import cluster  # noqa: E402
 from lowkey_ray import settings  # noqa: E402
 
 CLIENTS_A_REPLICA = 4
+WARM_UP_S = 2.0
 TEXT = "the quick brown fox jumps over the lazy dog " * 3
 
 
-def stream(port: int, model: str, n_tokens: int, seed: int) -> tuple[float, int, str]:
-    """Returns the seconds to the first token, the tokens, and the error of a stream, or "".
+class Failed(Exception):
+    """A stream that was refused or broke off."""
+
+
+def stream(port: int, model: str, n_tokens: int, seed: int) -> Generator[int, None, None]:
+    """Yields how many tokens each event brings.
 
     Prompts begin with the seed, so that they have replicas of their own.
     """
-    began = time.monotonic()
-    first = 0.0
     n = 0
+    body = {**clients.completion(f"{seed} {TEXT}", n_tokens, seed, model),
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
     try:
-        body = {**clients.completion(f"{seed} {TEXT}", n_tokens, seed, model),
-                "stream_options": {"include_usage": True}}
         with clients.Events(port, body) as events:
             if events.status != 200:
-                return time.monotonic() - began, 0, str(events.status)
+                raise Failed(str(events.status))
             for data in events:
                 if data == "[DONE]":
-                    return first, n, ""
+                    return
                 content = json.loads(data)
                 if "error" in content:
-                    return time.monotonic() - began, 0, content["error"]["code"]
-                if content["choices"]:
-                    first = first or time.monotonic() - began
-                n = (content.get("usage") or {}).get("completion_tokens", n)
+                    raise Failed(content["error"]["code"])
+                before, n = n, content["usage"]["completion_tokens"]
+                if n > before:
+                    yield n - before
     except OSError as error:
-        return time.monotonic() - began, 0, type(error).__name__
-    return first, n, "broken off"
+        raise Failed(type(error).__name__) from error
+    raise Failed("broken off")
 
 
 def rate(port_of: Callable[[int], int], model: str, n_clients: int, seconds: float) -> float:
     """Returns the tokens a second of so many clients, each on the port that it is given. One that is
-    refused asks again."""
-    end = time.monotonic() + seconds
+    refused asks again.
+
+    The tokens of a window of time are counted, while all clients are busy: requests that began
+    before or end after it count by the tokens that arrived within.
+    """
+    begin = time.monotonic() + WARM_UP_S
+    end = begin + seconds
     counts = [0] * n_clients
     failed: list[str] = []
 
     def run(client: int) -> None:
         seed = client
         while time.monotonic() < end:
-            _, n, error = stream(port_of(client), model, 64, seed)
-            if error and error != "429":
-                failed.append(error)
-                return
-            counts[client] += n
+            try:
+                for n in stream(port_of(client), model, 64, seed):
+                    now = time.monotonic()
+                    if now >= end:
+                        return
+                    counts[client] += n if now >= begin else 0
+            except Failed as error:
+                if str(error) != "429":
+                    failed.append(str(error))
+                    return
             seed += n_clients
 
     threads = [threading.Thread(target=run, args=(client,)) for client in range(n_clients)]
-    began = time.monotonic()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if failed:
         raise RuntimeError(f"streams ended with {', '.join(failed)}")
-    return sum(counts) / (time.monotonic() - began)
+    return sum(counts) / seconds
+
+
+def first_token_s(port: int, model: str, n_tokens: int, seed: int) -> tuple[float, str]:
+    """Returns the seconds to the first token of a stream that is read to its end, or to its error,
+    and the error."""
+    began = time.monotonic()
+    first = 0.0
+    try:
+        for _ in stream(port, model, n_tokens, seed):
+            first = first or time.monotonic() - began
+    except Failed as error:
+        return time.monotonic() - began, str(error)
+    return first, ""
 
 
 def first_token_ms(ways: dict[str, Callable[[int], int]], model: str) -> list[float]:
@@ -95,7 +120,7 @@ def first_token_ms(ways: dict[str, Callable[[int], int]], model: str) -> list[fl
     took: dict[str, list[float]] = {way: [] for way in ways}
     for seed in range(100):
         for number, (way, port_of) in enumerate(ways.items()):
-            took[way].append(stream(port_of(seed), model, 2, len(ways) * seed + number)[0])
+            took[way].append(first_token_s(port_of(seed), model, 2, len(ways) * seed + number)[0])
     return [1000 * statistics.median(took[way]) for way in ways]
 
 
@@ -106,7 +131,7 @@ def overload(model: str, n_replicas: int) -> None:
 
     def run(client: int) -> None:
         for attempt in range(3):
-            seconds, _, error = stream(cluster.HTTP_PORT, model, 16, client + attempt)
+            seconds, error = first_token_s(cluster.HTTP_PORT, model, 16, client + attempt)
             with lock:
                 outcomes[error or "answered"].append(1000 * seconds)
 

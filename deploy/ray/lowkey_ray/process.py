@@ -14,6 +14,9 @@ LOG = logging.getLogger("ray.serve")
 MAX_DEATHS = 5
 SOON_S = 60.0
 LONGEST_PAUSE_S = 5.0
+# Servers can keep all cores busy, with more threads than Ray's processes have: these come first, so
+# that answers and refusals do not wait for computation.
+NICENESS = 5
 
 
 class ServerProcess:
@@ -64,7 +67,7 @@ class ServerProcess:
         # The kernel ends the server when this process dies without a word. A server outlives no
         # replica: nobody would stop it, and it would keep cores from the replica that follows.
         self._process = process = await asyncio.create_subprocess_exec(
-            "setpriv", "--pdeathsig", "KILL", "--", *self._command,
+            "nice", "-n", str(NICENESS), "setpriv", "--pdeathsig", "KILL", "--", *self._command,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, env=_environment())
         assert process.stdout is not None
         try:
