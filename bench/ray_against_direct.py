@@ -17,6 +17,7 @@ they take.
 import argparse
 import collections
 import contextlib
+import http.client
 import json
 import pathlib
 import statistics
@@ -42,7 +43,7 @@ class Failed(Exception):
 def stream(port: int, model: str, n_tokens: int, seed: int) -> Generator[int, None, None]:
     """Yields how many tokens each event brings.
 
-    Prompts begin with the seed, so that they have replicas of their own.
+    Prompts begin with the seed, so that no cache holds them.
     """
     n = 0
     body = {**clients.completion(f"{seed} {TEXT}", n_tokens, seed, model),
@@ -60,7 +61,7 @@ def stream(port: int, model: str, n_tokens: int, seed: int) -> Generator[int, No
                 before, n = n, content["usage"]["completion_tokens"]
                 if n > before:
                     yield n - before
-    except OSError as error:
+    except (OSError, http.client.HTTPException, LookupError) as error:
         raise Failed(type(error).__name__) from error
     raise Failed("broken off")
 

@@ -13,7 +13,7 @@ import unittest
 
 import paths  # noqa: F401
 import start
-from lowkey_ray import bodies, calls, channels, fullness, gateway, process, scaling, services, settings
+from lowkey_ray import bodies, channels, gateway, process, scaling, services, settings
 from ray.serve._private import http_util
 from ray.serve.config import HTTPOptions
 
@@ -40,75 +40,6 @@ class Scaling(unittest.TestCase):
         self.assertEqual((5.0, {}), scaling.by_requests(context))
         context.aggregated_metrics = None
         self.assertEqual((0.5, {}), scaling.by_requests(context))
-
-
-class Fullness(unittest.TestCase):
-    """Two replicas, a clock that the test moves, and requests over both protocols."""
-
-    FULL = "queue: 4 requests waiting, expected fewer than 4"
-
-    def setUp(self) -> None:
-        self.now = 100.0
-        self.full = fullness.Fullness(lambda: self.now)
-        self.full.replicas = ("a", "b")
-        self.http = self.http_call("/v1/completions", "Bearer one")
-        self.rpc = calls.RpcCall(b"", (), "/Generate", b"", (("authorization", "Bearer one"),), None,
-                                 True)
-
-    def http_call(self, target: str, caller: str) -> calls.HttpCall:
-        return calls.HttpCall(b"", (), "POST", target, (("Authorization", caller),), b"")
-
-    def head(self, replica: str, message: str) -> calls.Head:
-        return calls.Head(replica, 429, (("retry-after", "1"), ("X-Request-Id", "of another")),
-                          json.dumps({"error": {"message": message}}).encode(), is_refused=True)
-
-    def end(self, replica: str, message: str) -> calls.End:
-        return calls.End(replica, 8, message, (("t", b""),), is_refused=True)
-
-    def test_all_replicas_must_be_known_to_be_full(self) -> None:
-        self.assertIsNone(self.full.refusal(self.http))
-        self.full.note(self.http, self.head("a", self.FULL))
-        self.assertIsNone(self.full.refusal(self.http))
-        self.full.note(self.http, self.head("b", self.FULL))
-        answer = self.full.refusal(self.http)
-        assert isinstance(answer, calls.Head)
-        self.assertEqual(429, answer.status)
-        self.assertEqual((("retry-after", "1"),), answer.headers)
-        self.full.replicas = ("a", "b", "c")  # a new one has room
-        self.assertIsNone(self.full.refusal(self.http))
-        self.full.replicas = ()
-        self.assertIsNone(self.full.refusal(self.http))
-
-    def test_it_lasts_until_time_or_a_request_has_passed(self) -> None:
-        for replica in "ab":
-            self.full.note(self.rpc, self.end(replica, self.FULL))
-        self.assertEqual(self.end("b", self.FULL), self.full.refusal(self.rpc))
-        self.now += 0.9 * fullness.KEEP_S
-        self.assertIsNotNone(self.full.refusal(self.rpc))
-        self.full.note(self.rpc, self.end("b", self.FULL))
-        self.now += 0.2 * fullness.KEEP_S
-        self.assertIsNone(self.full.refusal(self.rpc))
-        self.full.note(self.rpc, self.end("a", self.FULL))
-        self.assertIsNotNone(self.full.refusal(self.rpc))
-        self.full.forget("b")
-        self.assertIsNone(self.full.refusal(self.rpc))
-        self.full.forget("")
-
-    def test_other_callers_and_kinds_are_asked_for_by_themselves(self) -> None:
-        for replica in "ab":
-            self.full.note(self.http, self.head(replica, self.FULL))
-        self.assertIsNone(self.full.refusal(self.http_call("/v1/completions", "Bearer two")))
-        self.assertIsNone(self.full.refusal(self.http_call("/tokenize", "Bearer one")))
-        self.assertIsNone(self.full.refusal(self.rpc))
-        self.assertIsNotNone(self.full.refusal(self.http))
-
-    def test_a_refusal_of_one_request_alone_is_not_remembered(self) -> None:
-        for replica in "ab":
-            self.full.note(self.http, self.head(replica, "queue: a wait of 9s, expected at most 5s"))
-            self.full.note(self.rpc, self.end(replica, "queue: 9000 prompt tokens waiting with this "
-                                                       "request's, expected at most 8192"))
-        self.assertIsNone(self.full.refusal(self.http))
-        self.assertIsNone(self.full.refusal(self.rpc))
 
 
 class Settings(unittest.TestCase):

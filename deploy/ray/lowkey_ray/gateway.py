@@ -17,7 +17,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from lowkey_ray import bodies, fullness, prompts, services
+from lowkey_ray import bodies, prompts, services
 from lowkey_ray.calls import (MAX_BODY_BYTES, Call, End, Head, HttpCall, Item, RpcCall, lost)
 from lowkey_ray.replica import HOP_FIELDS
 
@@ -182,31 +182,20 @@ async def _attempts(handle: Handle, method: str, call: Call) -> AsyncGenerator[I
     """Yields a replica's answer. A refusal is answered by another replica, once; where replicas
     have no server, by up to MAX_ATTEMPTS.
 
-    A request whose replica died is not tried again: it may be what the replica died of. Where all
-    replicas are known to be full, none is asked.
+    A request whose replica died is not tried again: it may be what the replica died of.
     """
-    full = fullness.models[handle.deployment_name]
-    refusal = full.refusal(call)
-    if refusal is not None:
-        yield refusal
-        return
     n_full = 0
     while True:
         stream = getattr(handle, method).remote(call)
-        served_by = ""
         try:
             first = await anext(stream)
             if getattr(first, "is_refused", False):
-                full.note(call, first)
                 n_full += not getattr(first, "is_absent", False)
                 if n_full < 2 and len(call.avoid) + 1 < MAX_ATTEMPTS:
                     call = dataclasses.replace(call, avoid=(*call.avoid, first.replica))
                     continue
-            else:
-                served_by = getattr(first, "replica", "")
             yield first
             async for item in stream:
-                served_by = getattr(item, "replica", served_by)
                 yield item
         except RayActorError:
             yield lost("", "the replica died")
@@ -214,7 +203,6 @@ async def _attempts(handle: Handle, method: str, call: Call) -> AsyncGenerator[I
             yield lost("", error.message)
         finally:
             stream.cancel()  # changes nothing about an answer that has ended
-            full.forget(served_by)
         return
 
 

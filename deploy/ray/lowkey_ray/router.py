@@ -2,7 +2,7 @@
 
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
-from lowkey_ray import affinity, fullness
+from lowkey_ray import affinity
 from lowkey_ray.calls import Call
 
 
@@ -17,9 +17,6 @@ class PrefixRouter(RequestRouter):
             self, candidate_replicas: list[RunningReplica],
             pending_request: PendingRequest | None = None) -> list[list[RunningReplica]]:
         replicas = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
-        if candidate_replicas:
-            model = candidate_replicas[0].replica_id.deployment_id.name
-            fullness.models[model].replicas = tuple(replicas)
         loads = {name: self._load(replica) for name, replica in replicas.items()}
         call = pending_request.args[0] if pending_request and pending_request.args else None
         key, refused = (call.key, call.avoid) if isinstance(call, Call) else (b"", ())
