@@ -95,8 +95,8 @@ inline void ExpandScales(const std::byte* block, int64_t first, ExpandedChunk<V>
 }
 
 // Expands n_in inputs, whole blocks of at most kMaxCodedChunk inputs together.
-// Codes of 4 bits may stay packed.
-template <class V, CodeFormat kFormat, bool kUnpacks>
+// Codes of 4 bits may stay packed. kAsks says whether the memory is asked for what follows.
+template <class V, CodeFormat kFormat, bool kUnpacks, bool kAsks>
 [[gnu::noinline]] void Expand(const std::byte* b, int64_t n_in, ExpandedChunk<V>& out) {
   constexpr CodeShape kShape = kCodeShapes[static_cast<int>(kFormat)];
   constexpr int64_t kPanel = 2 * V::kLanes, kGroups = kShape.block / kShape.group;
@@ -105,11 +105,11 @@ template <class V, CodeFormat kFormat, bool kUnpacks>
     ExpandScales<V, kFormat>(b, k / kShape.group, out);
     const std::byte* codes = b + kPanel * kShape.header_bytes();
     const int8_t* expanded = reinterpret_cast<const int8_t*>(codes);
-    if constexpr (kShape.bits < 8) {
+    if constexpr (kShape.bits < 8 && kAsks) {
       for (int64_t at = 0; at < kPanel * kShape.bytes(); at += 64) {
         __builtin_prefetch(b + at + kCodesAhead);
       }
-    } else {
+    } else if constexpr (kShape.bits == 8) {
       // Tiles ask for codes; this asks for the header of the next chunk's block.
       __builtin_prefetch(b + n_in / kShape.block * kPanel * kShape.bytes());
     }
@@ -195,8 +195,10 @@ struct CodeSums<V, 8, true> {
 // TileRows is what a chunk's steps need of a tile of rows.
 struct TileRows {
   CodedRows rows;
-  int64_t n;      // rows
-  bool is_first;  // whether the chunk is the first: results begin at 0
+  int64_t n;                        // rows
+  bool is_first;                    // whether the chunk is the first: results begin at 0
+  const std::byte* next = nullptr;  // the weight's next chunk
+  int64_t group_bytes = 0;          // of a group there
 };
 
 // Says whether there are registers for results beside sums.
@@ -298,7 +300,8 @@ template <class V, class S, int kRows>
 }
 
 // Multiplies kRows rows of a tile, from `first` on, with the groups of a chunk: c [kRows, kPanel].
-template <class V, int kRows, TileKind kKind>
+// One that asks for the next chunk hides the memory's latency behind its products.
+template <class V, int kRows, TileKind kKind, bool kAsks>
 [[gnu::noinline]] void CodedTile(const ExpandedChunk<V>& chunk, const TileRows& tile, int64_t first,
                                  float* c, int64_t ldc) {
   using S = CodeSums<V, kKind.row_bits, kKind.is_signed>;
@@ -312,6 +315,10 @@ template <class V, int kRows, TileKind kKind>
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = S::Begin(tile.rows.starts + at + i);
     const int8_t* codes = chunk.codes[g];
+    if constexpr (kAsks) {
+      const std::byte* next = tile.next + g * tile.group_bytes;
+      for (int64_t i = 0; i < tile.group_bytes; i += 64) __builtin_prefetch(next + i);
+    }
     if constexpr (kRows <= 4) {
       // The loop stays rolled: unrolling gathers its prefetches, and memory is then asked in
       // bursts.
@@ -373,25 +380,26 @@ inline constexpr int kCodedRows = kKeepsResults<V> || (V::kMaxRows == 6 && kKind
                                       ? V::kMaxRows / 2
                                       : V::kMaxRows;
 
-template <class V, int kRows, TileKind kKind>
+template <class V, int kRows, TileKind kKind, bool kAsks>
 void CodedTileOf(int64_t n_rows, const ExpandedChunk<V>& chunk, const TileRows& tile, int64_t first,
                  float* c, int64_t ldc) {
   if constexpr (kRows > 1) {
     if (n_rows < kRows) {
-      return CodedTileOf<V, kRows - 1, kKind>(n_rows, chunk, tile, first, c, ldc);
+      return CodedTileOf<V, kRows - 1, kKind, kAsks>(n_rows, chunk, tile, first, c, ldc);
     }
   }
-  CodedTile<V, kRows, kKind>(chunk, tile, first, c, ldc);
+  CodedTile<V, kRows, kKind, kAsks>(chunk, tile, first, c, ldc);
 }
 
 // Multiplies a tile, in two parts where it has more rows than there are registers.
-template <class V, TileKind kKind>
+template <class V, TileKind kKind, bool kAsks>
 inline void CodedTiles(const ExpandedChunk<V>& chunk, const TileRows& tile, float* c, int64_t ldc) {
   constexpr int kMost = kCodedRows<V, kKind>;
   const int64_t n_first = tile.n > kMost ? tile.n / 2 : tile.n;
-  CodedTileOf<V, kMost, kKind>(n_first, chunk, tile, 0, c, ldc);
+  CodedTileOf<V, kMost, kKind, kAsks>(n_first, chunk, tile, 0, c, ldc);
   if (n_first == tile.n) return;
-  CodedTileOf<V, kMost, kKind>(tile.n - n_first, chunk, tile, n_first, c + n_first * ldc, ldc);
+  CodedTileOf<V, kMost, kKind, false>(tile.n - n_first, chunk, tile, n_first, c + n_first * ldc,
+                                      ldc);
 }
 
 inline constexpr int64_t kPackedRows = 4;  // that multiply packed codes
@@ -416,7 +424,8 @@ void MultiplyCoded(const CodedProductArgs& p) {
     const std::byte* b = p.b + panel * p.b_panel_bytes;
     for (int64_t k = p.k_begin; k < p.k_end; k += p.chunk) {
       const int64_t n_in = p.k_end - k < p.chunk ? p.k_end - k : p.chunk;
-      Expand<V, kFormat, kUnpacks>(b + k / kShape.block * kPanel * kShape.bytes(), n_in, chunk);
+      const std::byte* codes = b + k / kShape.block * kPanel * kShape.bytes();
+      Expand<V, kFormat, kUnpacks, !kUnpacks>(codes, n_in, chunk);
       int64_t row = 0;
       for (int64_t t = 0; t < n_tiles; ++t) {
         const int64_t rows = (p.n_rows - row) / (n_tiles - t);
@@ -425,12 +434,16 @@ void MultiplyCoded(const CodedProductArgs& p) {
         const TileRows tile = {
             {p.a.codes + code, p.a.scales + group, p.a.sums + group, p.a.starts + group},
             rows,
-            k == 0};
+            k == 0,
+            codes + n_in / kShape.block * kPanel * kShape.bytes(),
+            kShape.group * kPanel * kShape.bytes() / kShape.block};
         float* c = p.c + row * p.ldc + panel * kPanel;
         if constexpr (kShape.bits == 4 && !kUnpacks) {
           PackedTileOf<V, kPackedRows, KindOf(kShape)>(chunk, tile, c, p.ldc);
+        } else if (kUnpacks && t == 0) {
+          CodedTiles<V, KindOf(kShape), kUnpacks>(chunk, tile, c, p.ldc);
         } else {
-          CodedTiles<V, KindOf(kShape)>(chunk, tile, c, p.ldc);
+          CodedTiles<V, KindOf(kShape), false>(chunk, tile, c, p.ldc);
         }
         row += rows;
       }

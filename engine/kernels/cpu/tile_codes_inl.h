@@ -112,8 +112,8 @@ void MultiplyFormatInTiles(const CodedProductArgs& p) {
     const std::byte* b = p.b + panel * p.b_panel_bytes;
     for (int64_t k = p.k_begin; k < p.k_end; k += p.chunk) {
       const int64_t n_in = p.k_end - k < p.chunk ? p.k_end - k : p.chunk;
-      Expand<V, kFormat, kShape.bits != 8>(b + k / kShape.block * kPanel * kShape.bytes(), n_in,
-                                           chunk);
+      Expand<V, kFormat, kShape.bits != 8, true>(b + k / kShape.block * kPanel * kShape.bytes(),
+                                                 n_in, chunk);
       if constexpr (kShape.row_bits == 16) {
         for (int64_t g = 0; g < chunk.n_groups; ++g) {
           int8_t* group = quads + g * kShape.group * kPanel;
