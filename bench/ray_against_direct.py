@@ -43,7 +43,7 @@ class Failed(Exception):
 def stream(port: int, model: str, n_tokens: int, seed: int) -> Generator[int, None, None]:
     """Yields how many tokens each event brings.
 
-    Prompts begin with the seed, so that no cache holds them.
+    Prompts are shorter than a page, so that no cache holds them and no replica is theirs.
     """
     n = 0
     body = {**clients.completion(f"{seed} {TEXT}", n_tokens, seed, model),
@@ -61,7 +61,7 @@ def stream(port: int, model: str, n_tokens: int, seed: int) -> Generator[int, No
                 before, n = n, content["usage"]["completion_tokens"]
                 if n > before:
                     yield n - before
-    except (OSError, http.client.HTTPException, LookupError) as error:
+    except (OSError, http.client.HTTPException, LookupError, TypeError, ValueError) as error:
         raise Failed(type(error).__name__) from error
     raise Failed("broken off")
 
@@ -121,7 +121,10 @@ def first_token_ms(ways: dict[str, Callable[[int], int]], model: str) -> list[fl
     took: dict[str, list[float]] = {way: [] for way in ways}
     for seed in range(100):
         for number, (way, port_of) in enumerate(ways.items()):
-            took[way].append(first_token_s(port_of(seed), model, 2, len(ways) * seed + number)[0])
+            seconds, error = first_token_s(port_of(seed), model, 2, len(ways) * seed + number)
+            if error:
+                raise RuntimeError(f"a stream ended with {error}")
+            took[way].append(seconds)
     return [1000 * statistics.median(took[way]) for way in ways]
 
 

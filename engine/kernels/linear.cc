@@ -235,7 +235,7 @@ int64_t EvenChunk(int64_t n_in, int64_t most, int64_t block) {
   return RoundUp(DivideUp(n_in, n_chunks), block);
 }
 
-// A few rows take small chunks: expanding asks the memory for a whole chunk at once.
+// A few rows take small chunks: codes that stay packed are asked for a whole chunk at once.
 int64_t CodedChunk(const PackedPart& part, int64_t n_rows) {
   return EvenChunk(part.n_in_padded, n_rows <= kFewRows ? kFewRowsChunk : kMaxCodedChunk,
                    ShapeOf(*part.form.codes).block);

@@ -15,7 +15,7 @@ MAX_DEATHS = 5
 SOON_S = 60.0
 LONGEST_PAUSE_S = 5.0
 # Servers can keep all cores busy, with more threads than Ray's processes have: these come first, so
-# that answers and refusals do not wait for computation.
+# that what they pass on does not wait for computation.
 NICENESS = 5
 
 

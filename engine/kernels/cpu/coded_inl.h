@@ -14,7 +14,7 @@ namespace lowkey::cpu {
 
 // ------------------------------------------------------------------ weights
 
-// A weight that is read front to back is asked for this far ahead, to hide the memory's latency.
+// Codes that stay as they are stored are asked for this far ahead, to hide the memory's latency.
 inline constexpr int64_t kCodesAhead = 2048;  // bytes
 
 // Some groups of a panel, expanded.
@@ -95,7 +95,7 @@ inline void ExpandScales(const std::byte* block, int64_t first, ExpandedChunk<V>
 }
 
 // Expands n_in inputs, whole blocks of at most kMaxCodedChunk inputs together.
-// Codes of 4 bits may stay packed. kAsks says whether the memory is asked for what follows.
+// Codes of 4 bits may stay packed. kAsks asks the memory for the codes that follow.
 template <class V, CodeFormat kFormat, bool kUnpacks, bool kAsks>
 [[gnu::noinline]] void Expand(const std::byte* b, int64_t n_in, ExpandedChunk<V>& out) {
   constexpr CodeShape kShape = kCodeShapes[static_cast<int>(kFormat)];
@@ -416,6 +416,8 @@ template <class V, CodeFormat kFormat, bool kUnpacks>
 void MultiplyCoded(const CodedProductArgs& p) {
   constexpr CodeShape kShape = kCodeShapes[static_cast<int>(kFormat)];
   constexpr int64_t kPanel = 2 * V::kLanes;
+  const auto bytes = [&](int64_t n_in) { return n_in / kShape.block * kPanel * kShape.bytes(); };
+  const int64_t group_bytes = bytes(kShape.block) * kShape.group / kShape.block;
   ExpandedChunk<V> chunk;
   // These are NumTiles and NextTileRows of kernels.h.
   const int64_t n_tiles = (p.n_rows + V::kMaxRows - 1) / V::kMaxRows;
@@ -424,19 +426,17 @@ void MultiplyCoded(const CodedProductArgs& p) {
     const std::byte* b = p.b + panel * p.b_panel_bytes;
     for (int64_t k = p.k_begin; k < p.k_end; k += p.chunk) {
       const int64_t n_in = p.k_end - k < p.chunk ? p.k_end - k : p.chunk;
-      const std::byte* codes = b + k / kShape.block * kPanel * kShape.bytes();
-      Expand<V, kFormat, kUnpacks, !kUnpacks>(codes, n_in, chunk);
+      Expand<V, kFormat, kUnpacks, !kUnpacks>(b + bytes(k), n_in, chunk);
+      const std::byte* next =
+          k + n_in < p.k_end ? b + bytes(k + n_in) : b + p.b_panel_bytes + bytes(p.k_begin);
       int64_t row = 0;
       for (int64_t t = 0; t < n_tiles; ++t) {
         const int64_t rows = (p.n_rows - row) / (n_tiles - t);
         const int64_t group = row * n_all_groups + k / kShape.group * rows;
         const int64_t code = (row * p.lda + k * rows) * kShape.row_bits / 8;
-        const TileRows tile = {
-            {p.a.codes + code, p.a.scales + group, p.a.sums + group, p.a.starts + group},
-            rows,
-            k == 0,
-            codes + n_in / kShape.block * kPanel * kShape.bytes(),
-            kShape.group * kPanel * kShape.bytes() / kShape.block};
+        const CodedRows a = {p.a.codes + code, p.a.scales + group, p.a.sums + group,
+                             p.a.starts + group};
+        const TileRows tile = {a, rows, k == 0, next, group_bytes};
         float* c = p.c + row * p.ldc + panel * kPanel;
         if constexpr (kShape.bits == 4 && !kUnpacks) {
           PackedTileOf<V, kPackedRows, KindOf(kShape)>(chunk, tile, c, p.ldc);
