@@ -43,6 +43,7 @@ enum class LeftLayout { kRows, kTiles };
 // Products of pairs take whole blocks of this many steps, as matrix units do.
 inline constexpr int64_t kPairSteps = 32;
 inline constexpr int64_t kUnitRows = 16;  // the rows of a matrix unit's tile
+inline constexpr int64_t kFewestCodedUnitRows = 8;  // the fewest of its tiles of codes
 
 inline int64_t NumTiles(int64_t n_rows, int64_t max_tile_rows) {
   return DivideUp(n_rows, max_tile_rows);
@@ -259,7 +260,7 @@ struct KernelTable {
   void (*code_row)(CodeFormat format, const float* x, int64_t n, const CodedRows& out);
   void (*multiply_codes)(CodeFormat format, const CodedProductArgs&);
   // Computes multiply_codes' product to the bit, for groups of at least 32 steps, by a matrix unit.
-  // Tiles have at most kUnitRows rows, and their codes lie by groups: group g's codes of 8 bits are
+  // Tiles have kFewestCodedUnitRows to kUnitRows rows, and their codes lie by groups: group g's codes of 8 bits are
   // at g * tile_rows * group, [tile_rows][group]. Of codes of 16 bits it has twice as many bytes:
   // the upper halves in signed bytes, then the lower ones in unsigned bytes. Null unless
   // has_matrix_unit.

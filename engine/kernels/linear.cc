@@ -20,6 +20,7 @@ constexpr int64_t kBlockRows = 256;
 // panel in bf16, and 320 KiB of rows.
 constexpr int64_t kUnitBlockK = 320;
 constexpr int64_t kUnitBlockRows = 512;
+constexpr int64_t kUnitPanels = 8;  // whose sums stay in L2 beside those rows: 512 KiB
 // Up to this many rows share one pass over the weight in its own order; all their steps fit in L2,
 // a tile's steps of one block in L1.
 constexpr int64_t kStreamRows = 32;
@@ -35,9 +36,7 @@ constexpr int64_t kUnitAhead = 32768;  // for a matrix unit, whose loads wait fo
 constexpr int64_t kTasksPerThread = 12;
 constexpr int64_t kMaxTileRows = 16;  // the most of any instruction set
 constexpr int64_t kLineFloats = 16;   // of a cache line
-// Codes are worth a matrix unit's tiles from these rows and steps of a group on.
-constexpr int64_t kFewestUnitRows = 8;
-constexpr int64_t kFewestUnitSteps = 32;
+constexpr int64_t kFewestUnitSteps = 32;  // of a group of codes that a matrix unit multiplies
 
 // The rows of one block of a product.
 struct SourceRows {
@@ -60,7 +59,7 @@ RowForm RowFormOf(const PackedPart& part, const KernelTable& kernels, int64_t n_
   if (part.form.codes.has_value()) {
     form.kind = RowForm::Kind::kCodes;
     form.format = *part.form.codes;
-    form.in_unit_tiles = kernels.has_matrix_unit && n_rows >= kFewestUnitRows &&
+    form.in_unit_tiles = kernels.has_matrix_unit && n_rows >= kFewestCodedUnitRows &&
                          ShapeOf(form.format).group >= kFewestUnitSteps;
   } else if (part.form.type == StorageType::kBFloat16 && kernels.rounds_activations) {
     form.kind = RowForm::Kind::kPairs;
@@ -176,6 +175,12 @@ void PackCodes(const SourceRows& rows, const RowTile& tile, const RowForm& form,
   }
 }
 
+// A matrix unit loads and stores rows of a cache line.
+float* AlignToLine(float* p) {
+  const auto address = reinterpret_cast<uintptr_t>(p) / sizeof(float);
+  return p + (kLineFloats - address % kLineFloats) % kLineFloats;
+}
+
 PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTable& kernels,
                     ThreadPool& pool) {
   if (rows.n_rows == 1 && form.kind == RowForm::Kind::kFloats && rows.n_in == form.n_in_padded) {
@@ -186,9 +191,7 @@ PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTab
   const int64_t n = rows.n_rows * form.n_in_padded;  // floats, which are enough for each kind
   const int64_t n_groups = form.kind == RowForm::Kind::kCodes ? n / shape.group : 0;
   scratch.resize(std::max<size_t>(scratch.size(), n + 3 * n_groups + kLineFloats));
-  // A matrix unit loads rows of a cache line.
-  const auto address = reinterpret_cast<uintptr_t>(scratch.data()) / sizeof(float);
-  float* const out = scratch.data() + (kLineFloats - address % kLineFloats) % kLineFloats;
+  float* const out = AlignToLine(scratch.data());
   auto* const bytes = reinterpret_cast<std::byte*>(out);
   const CodedRows codes = {bytes, out + n, out + n + n_groups,
                            reinterpret_cast<int32_t*>(out + n + 2 * n_groups)};
@@ -216,7 +219,7 @@ PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTab
   return {form, rows.n_rows, out, codes};
 }
 
-// The results of a product: row i is at y + i * ldy.
+// The results of a product, from the first column that is computed on: row i is at y + i * ldy.
 struct Output {
   float* y = nullptr;
   int64_t ldy = 0;
@@ -248,7 +251,7 @@ void MultiplyCodes(const PackedPart& part, const KernelTable& kernels, const Pac
   product.lda = part.n_in_padded;
   product.b = part.data.data() + block.panel * part.panel_bytes;
   product.b_panel_bytes = part.panel_bytes;
-  product.c = out.y + block.panel * kernels.panel_columns;
+  product.c = out.y;
   product.ldc = out.ldy;
   product.n_rows = rows.n_rows;
   product.n_panels = block.n_panels;
@@ -272,7 +275,7 @@ void MultiplyBlock(const PackedPart& part, const KernelTable& kernels, const Pac
   product.b = b;
   product.b_row_stride = panel;
   product.b_panel_stride = part.panel_bytes / number_bytes;
-  product.c = out.y + block.panel * panel;
+  product.c = out.y;
   product.ldc = out.ldy;
   product.n_rows = rows.n_rows;
   product.n_cols = block.n_panels * panel;
@@ -287,9 +290,39 @@ void MultiplyBlock(const PackedPart& part, const KernelTable& kernels, const Pac
   }
 }
 
+// Multiplies panels [first, first + count) of a part with many rows by a matrix unit. Sums lie panel
+// after panel until they are whole: in `out` each row of a panel is on a page of its own.
+void MultiplyByUnit(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
+                    int64_t first, int64_t count, const Output& out) {
+  const int64_t n_in = part.n_in_padded, panel = kernels.panel_columns;
+  const int64_t block_k = part.form.codes.has_value()
+                              ? CodedChunk(part, rows.n_rows)
+                              : EvenChunk(n_in, kUnitBlockK, kPairSteps);
+  const int64_t panel_sums = rows.n_rows * panel, group = std::min(count, kUnitPanels);
+  thread_local std::vector<float> scratch;
+  scratch.resize(std::max<size_t>(scratch.size(), group * panel_sums + kLineFloats));
+  float* const sums = AlignToLine(scratch.data());
+  for (int64_t p = first; p < first + count; p += group) {
+    const int64_t n_panels = std::min(group, first + count - p);
+    for (int64_t k = 0; k < n_in; k += block_k) {
+      for (int64_t i = 0; i < n_panels; ++i) {
+        MultiplyBlock(part, kernels, rows,
+                      {k, std::min(block_k, n_in - k), p + i, 1, n_in * panel},
+                      {sums + i * panel_sums, panel});
+      }
+    }
+    float* y = out.y + (p - first) * panel;
+    for (int64_t row = 0; row < rows.n_rows; ++row, y += out.ldy) {
+      for (int64_t i = 0; i < n_panels; ++i) {
+        std::copy_n(sums + i * panel_sums + row * panel, panel, y + i * panel);
+      }
+    }
+  }
+}
+
 // Multiplies panels [first, first + count) of a part, in blocks of B that stay in L1 while the rows
 // pass over them. With at most kFewRows rows memory is the limit, so each panel is read once, front
-// to back, and several at once keep the chains of FMAs apart.
+// to back, and several at once keep the chains of FMAs apart. `out` begins with panel `first`.
 void MultiplyPanels(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
                     int64_t first, int64_t count, const Output& out) {
   const int64_t n_in = part.n_in_padded, panel_elements = n_in * kernels.panel_columns;
@@ -299,9 +332,11 @@ void MultiplyPanels(const PackedPart& part, const KernelTable& kernels, const Pa
     const int64_t ahead = in_unit_tiles ? kUnitAhead : kAhead;
     return MultiplyBlock(part, kernels, rows, {0, n_in, first, count, ahead}, out);
   }
+  if (in_unit_tiles) return MultiplyByUnit(part, kernels, rows, first, count, out);
   const auto multiply = [&](int64_t block_k, int64_t k, int64_t panel, int64_t next) {
     const int64_t n_k = std::min(block_k, n_in - k);
-    MultiplyBlock(part, kernels, rows, {k, n_k, panel, 1, next}, out);
+    MultiplyBlock(part, kernels, rows, {k, n_k, panel, 1, next},
+                  {out.y + (panel - first) * kernels.panel_columns, out.ldy});
   };
   if (rows.n_rows <= kStreamRows) {
     for (int64_t p = first; p < first + count; ++p) {
@@ -311,9 +346,7 @@ void MultiplyPanels(const PackedPart& part, const KernelTable& kernels, const Pa
     }
     return;
   }
-  const int64_t block_k = is_coded        ? CodedChunk(part, rows.n_rows)
-                          : in_unit_tiles ? EvenChunk(n_in, kUnitBlockK, kPairSteps)
-                                          : kBlockK;
+  const int64_t block_k = is_coded ? CodedChunk(part, rows.n_rows) : kBlockK;
   for (int64_t k = 0; k < n_in; k += block_k) {
     for (int64_t p = first; p < first + count; ++p) multiply(block_k, k, p, panel_elements);
   }
@@ -332,7 +365,7 @@ void MultiplyRows(const PackedPart& part, const KernelTable& kernels, const Pack
   pool.ParallelFor(n_tasks, [&](int64_t task, int) {
     const int64_t first = task * panels_per_task;
     MultiplyPanels(part, kernels, rows, first, std::min(panels_per_task, part.n_panels - first),
-                   out);
+                   {out.y + first * kernels.panel_columns, out.ldy});
   });
 }
 

@@ -95,8 +95,9 @@ inline void ExpandScales(const std::byte* block, int64_t first, ExpandedChunk<V>
 }
 
 // Expands n_in inputs, whole blocks of at most kMaxCodedChunk inputs together.
-// Codes of 4 bits may stay packed. kAsks asks the memory for the codes that follow.
-template <class V, CodeFormat kFormat, bool kUnpacks, bool kAsks>
+// Codes of 4 bits may stay packed, and unpacked ones for rows of 8 bits may stay without their sign.
+// kAsks asks the memory for the codes that follow.
+template <class V, CodeFormat kFormat, bool kUnpacks, bool kAsks, bool kSigns = false>
 [[gnu::noinline]] void Expand(const std::byte* b, int64_t n_in, ExpandedChunk<V>& out) {
   constexpr CodeShape kShape = kCodeShapes[static_cast<int>(kFormat)];
   constexpr int64_t kPanel = 2 * V::kLanes, kGroups = kShape.block / kShape.group;
@@ -116,7 +117,7 @@ template <class V, CodeFormat kFormat, bool kUnpacks, bool kAsks>
     if constexpr (kUnpacks) {
       int8_t* unpacked = out.unpacked + k * kPanel;
       for (int64_t unit = 0; unit < kShape.block / kCodeUnit; ++unit) {
-        UnpackUnit<V, kShape.bits, kShape.row_bits == 8 ? 0 : kShape.zero>(
+        UnpackUnit<V, kShape.bits, kShape.row_bits == 8 && !kSigns ? 0 : kShape.zero>(
             reinterpret_cast<const uint8_t*>(codes) + unit * kCodeUnit * kPanel * kShape.bits / 8,
             unpacked + unit * kCodeUnit * kPanel);
       }

@@ -42,68 +42,96 @@ struct TileOfCodes {
   int64_t ldc;
 };
 
-// Adds a chunk's groups to a tile's results. While the vectors add one group, the unit multiplies
-// the next one.
-template <class V, class T, TileKind kKind>
-[[gnu::noinline]] void AddGroups(T& tiles, const ExpandedChunk<V>& chunk, const TileOfCodes& tile) {
-  constexpr bool kIsWide = kKind.row_bits == 16;
-  constexpr int64_t kPlanes = kIsWide ? 2 : 1, kHalf = 16;
-  const int64_t height = tile.rows.n, plane = height * kKind.group;
-  TileSums sums[2][kPlanes];
-  const auto start = [&](int64_t g, auto turn) {
-    constexpr int kTurn = turn.value, kHigh = 2 * kTurn, kLow = kHigh + 1;
-    const std::byte* a = tile.rows.rows.codes + g * kPlanes * plane;
-    tiles.template Load<6 + kTurn>(chunk.codes[g] + 4 * kHalf * tile.half, 8 * kHalf);
-    tiles.template Load<4>(a, kKind.group);
-    tiles.template Zero<kHigh>();
-    tiles.template AddSigned<kHigh, 4, 6 + kTurn>();
-    tiles.template Store<kHigh>(&sums[kTurn][0], sizeof(sums[0][0].v[0]));
-    if constexpr (kIsWide) {
-      tiles.template Load<5>(a + plane, kKind.group);
-      tiles.template Zero<kLow>();
-      tiles.template AddUnsigned<kLow, 5, 6 + kTurn>();
-      tiles.template Store<kLow>(&sums[kTurn][1], sizeof(sums[0][0].v[0]));
-    }
-  };
-  const CodedRows& rows = tile.rows.rows;
-  const auto finish = [&](int64_t g, int turn) {
-    const auto scales = V::Load(chunk.scales[g] + kHalf * tile.half);
-    [[maybe_unused]] const auto adds =
-        kKind.has_add ? V::Load(chunk.adds[g] + kHalf * tile.half) : V::Zero();
-    const bool is_first = g == 0 && tile.rows.is_first;
-    for (int64_t i = 0; i < height; ++i) {
-      const int64_t at = g * height + i;
-      auto sum = V::LoadInts(sums[turn][0].v[i]);
-      if constexpr (kIsWide) {
-        sum = V::AddInts(V::ShiftLeft8(sum), V::LoadInts(sums[turn][1].v[i]));
-      } else if constexpr (!kKind.is_signed) {
-        sum = V::AddInts(sum, V::SetInts(rows.starts + at));
-      }
-      float* c = tile.c + i * tile.ldc;
-      auto y = is_first ? V::Zero() : V::Load(c);
-      y = V::Fused(V::Mul(V::ToFloats(sum), V::Set1(rows.scales[at])), scales, y);
-      if constexpr (kKind.has_add) y = V::Fused(V::Set1(rows.sums[at]), adds, y);
-      V::Store(c, y);
-    }
-  };
-  const int64_t n = chunk.n_groups;
-  start(0, Number<0>());
-  for (int64_t g = 0; g < n; g += 2) {
-    if (g + 1 < n) start(g + 1, Number<1>());
-    finish(g, 0);
-    if (g + 2 < n) start(g + 2, Number<0>());
-    if (g + 1 < n) finish(g + 1, 1);
+// The sums of a group, of codes of 8 bits or of the upper and the lower halves of 16 bits.
+template <TileKind kKind>
+using GroupSums = TileSums[kKind.row_bits == 16 ? 2 : 1];
+
+// Multiplies group g of kRows rows by the unit, and asks the memory for the next chunk's.
+template <class V, class T, TileKind kKind, int kRows, int kTurn>
+[[gnu::always_inline]] inline void MultiplyGroup(T& tiles, const ExpandedChunk<V>& chunk,
+                                                 const TileOfCodes& tile, int64_t g,
+                                                 GroupSums<kKind>& sums) {
+  constexpr int64_t kPlane = kRows * kKind.group, kRowBytes = sizeof(sums[0].v[0]);
+  constexpr int kHigh = 2 * kTurn, kLow = kHigh + 1, kCodes = 6 + kTurn;
+  const std::byte* a = tile.rows.rows.codes + g * kPlane * (kKind.row_bits / 8);
+  const std::byte* next = tile.rows.next + g * tile.rows.group_bytes;
+  for (int64_t i = 0; i < tile.rows.group_bytes; i += 64) __builtin_prefetch(next + i);
+  tiles.template Load<kCodes>(chunk.codes[g] + 4 * V::kLanes * tile.half, 8 * V::kLanes);
+  tiles.template Load<4>(a, kKind.group);
+  tiles.template Zero<kHigh>();
+  tiles.template AddSigned<kHigh, 4, kCodes>();
+  tiles.template Store<kHigh>(&sums[0], kRowBytes);
+  if constexpr (kKind.row_bits == 16) {
+    tiles.template Load<5>(a + kPlane, kKind.group);
+    tiles.template Zero<kLow>();
+    tiles.template AddUnsigned<kLow, 5, kCodes>();
+    tiles.template Store<kLow>(&sums[1], kRowBytes);
   }
+}
+
+// Adds the sums of group g to the results.
+template <class V, TileKind kKind, int kRows>
+[[gnu::always_inline]] inline void AddSumsOfGroup(const ExpandedChunk<V>& chunk,
+                                                  const TileOfCodes& tile, int64_t g,
+                                                  const GroupSums<kKind>& sums,
+                                                  typename V::Vec (&y)[kRows]) {
+  const auto scales = V::Load(chunk.scales[g] + V::kLanes * tile.half);
+  auto adds = V::Zero();
+  if constexpr (kKind.has_add) adds = V::Load(chunk.adds[g] + V::kLanes * tile.half);
+  const float* row_scales = tile.rows.rows.scales + g * kRows;
+  const float* row_sums = tile.rows.rows.sums + g * kRows;
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+    auto sum = V::LoadInts(sums[0].v[i]);
+    if constexpr (kKind.row_bits == 16) {
+      sum = V::AddInts(V::ShiftLeft8(sum), V::LoadInts(sums[1].v[i]));
+    }
+    y[i] = V::Fused(V::Mul(V::ToFloats(sum), V::Set1(row_scales[i])), scales, y[i]);
+    if constexpr (kKind.has_add) y[i] = V::Fused(V::Set1(row_sums[i]), adds, y[i]);
+  }
+}
+
+// Adds a chunk's groups to the results of kRows rows, which stay in registers. While the vectors
+// add one group, the unit multiplies the next one.
+template <class V, class T, TileKind kKind, int kRows>
+[[gnu::noinline]] void AddGroups(T& tiles, const ExpandedChunk<V>& chunk, const TileOfCodes& tile) {
+  GroupSums<kKind> even, odd;
+  typename V::Vec y[kRows];
+  MultiplyGroup<V, T, kKind, kRows, 0>(tiles, chunk, tile, 0, even);
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+    y[i] = tile.rows.is_first ? V::Zero() : V::Load(tile.c + i * tile.ldc);
+  }
+  const int64_t n = chunk.n_groups;
+  for (int64_t g = 0; g < n; g += 2) {
+    if (g + 1 < n) MultiplyGroup<V, T, kKind, kRows, 1>(tiles, chunk, tile, g + 1, odd);
+    AddSumsOfGroup<V, kKind>(chunk, tile, g, even, y);
+    if (g + 1 == n) break;
+    if (g + 2 < n) MultiplyGroup<V, T, kKind, kRows, 0>(tiles, chunk, tile, g + 2, even);
+    AddSumsOfGroup<V, kKind>(chunk, tile, g + 1, odd, y);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) V::Store(tile.c + i * tile.ldc, y[i]);
+}
+
+template <class V, class T, TileKind kKind, int kRows>
+void AddGroupsOf(T& tiles, const ExpandedChunk<V>& chunk, const TileOfCodes& tile) {
+  if constexpr (kRows > kFewestCodedUnitRows) {
+    if (tile.rows.n < kRows) return AddGroupsOf<V, T, kKind, kRows - 1>(tiles, chunk, tile);
+  }
+  AddGroups<V, T, kKind, kRows>(tiles, chunk, tile);
 }
 
 template <class V, class T, CodeFormat kFormat>
 void MultiplyFormatInTiles(const CodedProductArgs& p) {
   constexpr CodeShape kShape = kCodeShapes[static_cast<int>(kFormat)];
-  constexpr TileKind kKind = KindOf(kShape);
+  constexpr TileKind kKind = {kShape.row_bits, true, kShape.has_add(), kShape.group};
   constexpr int64_t kPanel = 2 * V::kLanes;
   static_assert(kPanel == kQuadPanel && kShape.group >= 32);
   ExpandedChunk<V> chunk;
   alignas(64) int8_t quads[kShape.row_bits == 16 ? kMaxCodedChunk * kPanel : 1];
+  const auto bytes = [&](int64_t n_in) { return n_in / kShape.block * kPanel * kShape.bytes(); };
+  const int64_t group_bytes = bytes(kShape.block) * kShape.group / kShape.block;
   // These are NumTiles and NextTileRows of kernels.h.
   const int64_t n_tiles = (p.n_rows + kUnitRows - 1) / kUnitRows;
   const int64_t n_all_groups = p.lda / kShape.group;
@@ -112,8 +140,9 @@ void MultiplyFormatInTiles(const CodedProductArgs& p) {
     const std::byte* b = p.b + panel * p.b_panel_bytes;
     for (int64_t k = p.k_begin; k < p.k_end; k += p.chunk) {
       const int64_t n_in = p.k_end - k < p.chunk ? p.k_end - k : p.chunk;
-      Expand<V, kFormat, kShape.bits != 8, true>(b + k / kShape.block * kPanel * kShape.bytes(),
-                                                 n_in, chunk);
+      Expand<V, kFormat, kShape.bits != 8, false, true>(b + bytes(k), n_in, chunk);
+      const std::byte* next =
+          k + n_in < p.k_end ? b + bytes(k + n_in) : b + p.b_panel_bytes + bytes(p.k_begin);
       if constexpr (kShape.row_bits == 16) {
         for (int64_t g = 0; g < chunk.n_groups; ++g) {
           int8_t* group = quads + g * kShape.group * kPanel;
@@ -131,7 +160,9 @@ void MultiplyFormatInTiles(const CodedProductArgs& p) {
         tiles.Configure(rows, kShape.group);
         for (int64_t half = 0; half < 2; ++half) {
           float* c = p.c + row * p.ldc + panel * kPanel + half * V::kLanes;
-          AddGroups<V, T, kKind>(tiles, chunk, {{a, rows, k == 0}, half, c, p.ldc});
+          const int64_t asked_bytes = t == 0 && half == 0 ? group_bytes : 0;
+          AddGroupsOf<V, T, kKind, kUnitRows>(
+              tiles, chunk, {{a, rows, k == 0, next, asked_bytes}, half, c, p.ldc});
         }
         row += rows;
       }
