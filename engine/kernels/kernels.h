@@ -260,10 +260,10 @@ struct KernelTable {
   void (*code_row)(CodeFormat format, const float* x, int64_t n, const CodedRows& out);
   void (*multiply_codes)(CodeFormat format, const CodedProductArgs&);
   // Computes multiply_codes' product to the bit, for groups of at least 32 steps, by a matrix unit.
-  // Tiles have kFewestCodedUnitRows to kUnitRows rows, and their codes lie by groups: group g's codes of 8 bits are
-  // at g * tile_rows * group, [tile_rows][group]. Of codes of 16 bits it has twice as many bytes:
-  // the upper halves in signed bytes, then the lower ones in unsigned bytes. Null unless
-  // has_matrix_unit.
+  // Tiles have kFewestCodedUnitRows to kUnitRows rows, and their codes lie by groups: group g's
+  // codes of 8 bits are at g * tile_rows * group, [tile_rows][group]. Of codes of 16 bits it has
+  // twice as many bytes: the upper halves in signed bytes, then the lower ones in unsigned bytes.
+  // Null unless has_matrix_unit.
   void (*multiply_codes_in_tiles)(CodeFormat format, const CodedProductArgs&) = nullptr;
   void (*dot_rows_f32)(const DotRowsArgs&);
   void (*dot_rows_bf16)(const DotRowsArgs&);

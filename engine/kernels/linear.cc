@@ -290,31 +290,40 @@ void MultiplyBlock(const PackedPart& part, const KernelTable& kernels, const Pac
   }
 }
 
-// Multiplies panels [first, first + count) of a part with many rows by a matrix unit. Sums lie panel
-// after panel until they are whole: in `out` each row of a panel is on a page of its own.
+// Multiplies panels [first, first + count) of a part with many rows by a matrix unit; if `gates`,
+// also the panels half a part further on, and writes silu(x) * y of results x and y of both. Sums
+// lie panel after panel until they are whole: in `out` each row of a panel is on a page of its own.
 void MultiplyByUnit(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
-                    int64_t first, int64_t count, const Output& out) {
-  const int64_t n_in = part.n_in_padded, panel = kernels.panel_columns;
+                    int64_t first, int64_t count, const Output& out, bool gates) {
+  constexpr int64_t kPanel = 2 * kLineFloats;
+  LK_CHECK(kernels.panel_columns == kPanel);
+  const int64_t n_in = part.n_in_padded, n_halves = gates ? 2 : 1;
   const int64_t block_k = part.form.codes.has_value()
                               ? CodedChunk(part, rows.n_rows)
                               : EvenChunk(n_in, kUnitBlockK, kPairSteps);
-  const int64_t panel_sums = rows.n_rows * panel, group = std::min(count, kUnitPanels);
+  const int64_t panel_sums = rows.n_rows * kPanel, group = std::min(count, kUnitPanels / n_halves);
   thread_local std::vector<float> scratch;
-  scratch.resize(std::max<size_t>(scratch.size(), group * panel_sums + kLineFloats));
+  scratch.resize(std::max<size_t>(scratch.size(), n_halves * group * panel_sums + kLineFloats));
   float* const sums = AlignToLine(scratch.data());
   for (int64_t p = first; p < first + count; p += group) {
     const int64_t n_panels = std::min(group, first + count - p);
     for (int64_t k = 0; k < n_in; k += block_k) {
-      for (int64_t i = 0; i < n_panels; ++i) {
+      for (int64_t i = 0; i < n_halves * n_panels; ++i) {
+        const int64_t panel = p + i % n_panels + i / n_panels * (part.n_panels / 2);
         MultiplyBlock(part, kernels, rows,
-                      {k, std::min(block_k, n_in - k), p + i, 1, n_in * panel},
-                      {sums + i * panel_sums, panel});
+                      {k, std::min(block_k, n_in - k), panel, 1, n_in * kPanel},
+                      {sums + i * panel_sums, kPanel});
       }
     }
-    float* y = out.y + (p - first) * panel;
+    float* y = out.y + (p - first) * kPanel;
     for (int64_t row = 0; row < rows.n_rows; ++row, y += out.ldy) {
       for (int64_t i = 0; i < n_panels; ++i) {
-        std::copy_n(sums + i * panel_sums + row * panel, panel, y + i * panel);
+        const float* from = sums + i * panel_sums + row * kPanel;
+        if (gates) {
+          kernels.silu_mul(from, from + n_panels * panel_sums, y + i * kPanel, kPanel);
+        } else {
+          std::memcpy(y + i * kPanel, from, kPanel * sizeof(float));
+        }
       }
     }
   }
@@ -332,7 +341,7 @@ void MultiplyPanels(const PackedPart& part, const KernelTable& kernels, const Pa
     const int64_t ahead = in_unit_tiles ? kUnitAhead : kAhead;
     return MultiplyBlock(part, kernels, rows, {0, n_in, first, count, ahead}, out);
   }
-  if (in_unit_tiles) return MultiplyByUnit(part, kernels, rows, first, count, out);
+  if (in_unit_tiles) return MultiplyByUnit(part, kernels, rows, first, count, out, false);
   const auto multiply = [&](int64_t block_k, int64_t k, int64_t panel, int64_t next) {
     const int64_t n_k = std::min(block_k, n_in - k);
     MultiplyBlock(part, kernels, rows, {k, n_k, panel, 1, next},
@@ -353,25 +362,31 @@ void MultiplyPanels(const PackedPart& part, const KernelTable& kernels, const Pa
 }
 
 void MultiplyRows(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
-                  const Output& out, ThreadPool& pool) {
+                  const Output& out, bool gates, ThreadPool& pool) {
+  const int64_t n_panels = gates ? part.n_panels / 2 : part.n_panels;
   // One row's kernel takes four panels at once. A panel that streams past its rows is a task; many
   // rows share the rows of a block among several panels.
   int64_t panels_per_task = rows.n_rows <= kFewRows ? 4 : 1;
   if (rows.n_rows > kStreamRows) {
     const int64_t n_tasks = kTasksPerThread * pool.n_threads();
-    panels_per_task = DivideUp(part.n_panels, n_tasks);
+    panels_per_task = DivideUp(n_panels, n_tasks);
   }
-  const int64_t n_tasks = DivideUp(part.n_panels, panels_per_task);
+  const int64_t n_tasks = DivideUp(n_panels, panels_per_task);
   pool.ParallelFor(n_tasks, [&](int64_t task, int) {
     const int64_t first = task * panels_per_task;
-    MultiplyPanels(part, kernels, rows, first, std::min(panels_per_task, part.n_panels - first),
-                   {out.y + first * kernels.panel_columns, out.ldy});
+    const int64_t count = std::min(panels_per_task, n_panels - first);
+    const Output at = {out.y + first * kernels.panel_columns, out.ldy};
+    if (gates) {
+      MultiplyByUnit(part, kernels, rows, first, count, at, true);
+    } else {
+      MultiplyPanels(part, kernels, rows, first, count, at);
+    }
   });
 }
 
 // Multiplies a block of rows with all parts. A part's padding reaches into the columns of the part
 // after it, which come later.
-void MultiplyParts(const PackedWeight& w, const SourceRows& rows, const Output& out,
+void MultiplyParts(const PackedWeight& w, const SourceRows& rows, const Output& out, bool gates,
                    ThreadPool& pool) {
   std::optional<RowForm> packed_as;
   PackedRows packed;
@@ -379,8 +394,29 @@ void MultiplyParts(const PackedWeight& w, const SourceRows& rows, const Output& 
     const RowForm form = RowFormOf(part, w.kernels(), rows.n_rows);
     if (packed_as != form) packed = PackRows(rows, form, w.kernels(), pool);
     packed_as = form;
-    MultiplyRows(part, w.kernels(), packed, {out.y + part.first_out, out.ldy}, pool);
+    MultiplyRows(part, w.kernels(), packed, {out.y + part.first_out, out.ldy}, gates, pool);
   }
+}
+
+void MultiplyAll(const PackedWeight& w, const SourceRows& rows, const Output& out, bool gates,
+                 ThreadPool& pool) {
+  LK_CHECK(out.ldy >= w.n_out_padded());  // a row's padding must not lie in the next row
+  const bool has_unit = w.kernels().has_matrix_unit;
+  const int64_t n_blocks = DivideUp(rows.n_rows, has_unit ? kUnitBlockRows : kBlockRows);
+  const int64_t block =
+      RoundUp(DivideUp(rows.n_rows, n_blocks), has_unit ? kUnitRows : w.kernels().max_tile_rows);
+  for (int64_t row = 0; row < rows.n_rows; row += block) {
+    const SourceRows some{rows.x + row * rows.ldx, rows.ldx, rows.n_in,
+                          std::min(block, rows.n_rows - row)};
+    MultiplyParts(w, some, {out.y + row * out.ldy, out.ldy}, gates, pool);
+  }
+}
+
+// Says whether a product of gates and numbers can join both before it writes them.
+bool JoinsHalves(const PackedWeight& w, int64_t n_rows) {
+  const PackedPart& part = w.parts()[0];
+  return w.parts().size() == 1 && part.n_out % (2 * w.kernels().panel_columns) == 0 &&
+         n_rows > kStreamRows && RowFormOf(part, w.kernels(), n_rows).in_unit_tiles;
 }
 
 }  // namespace
@@ -388,15 +424,21 @@ void MultiplyParts(const PackedWeight& w, const SourceRows& rows, const Output& 
 void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, float* y,
             int64_t ldy, ThreadPool& pool) {
   if (n_rows == 0) return;
-  LK_CHECK(ldy >= w.n_out_padded());  // a row's padding must not lie in the next row
-  const bool has_unit = w.kernels().has_matrix_unit;
-  const int64_t n_blocks = DivideUp(n_rows, has_unit ? kUnitBlockRows : kBlockRows);
-  const int64_t block =
-      RoundUp(DivideUp(n_rows, n_blocks), has_unit ? kUnitRows : w.kernels().max_tile_rows);
-  for (int64_t row = 0; row < n_rows; row += block) {
-    const SourceRows rows{x + row * ldx, ldx, w.n_in(), std::min(block, n_rows - row)};
-    MultiplyParts(w, rows, {y + row * ldy, ldy}, pool);
-  }
+  MultiplyAll(w, {x, ldx, w.n_in(), n_rows}, {y, ldy}, false, pool);
+}
+
+void GatedLinear(const PackedWeight& w, absl::Span<const float> bias, const float* x, int64_t ldx,
+                 int64_t n_rows, float* y, int64_t ldy, ThreadPool& pool) {
+  if (n_rows == 0) return;
+  const bool joins = bias.empty() && JoinsHalves(w, n_rows);
+  MultiplyAll(w, {x, ldx, w.n_in(), n_rows}, {y, ldy}, joins, pool);
+  if (joins) return;
+  const int64_t n = w.n_out() / 2;
+  pool.ParallelFor(n_rows, [&](int64_t i, int) {
+    float* row = y + i * ldy;
+    if (!bias.empty()) w.kernels().add(bias.data(), row, 2 * n);
+    w.kernels().silu_mul(row, row + n, row, n);
+  });
 }
 
 }  // namespace lowkey

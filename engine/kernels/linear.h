@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "absl/types/span.h"
 #include "engine/base/thread_pool.h"
 #include "engine/kernels/packed_weight.h"
 
@@ -13,6 +14,12 @@ namespace lowkey {
 // size.
 void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, float* y,
             int64_t ldy, ThreadPool& pool);
+
+// Computes y [n_rows, n_out / 2] = silu(a) * b, where a and b are the two halves of the columns of
+// x W^T + bias; an empty bias is none. Row i of y is at y + i * ldy, ldy >= n_out_padded: what lies
+// behind its n_out / 2 numbers is overwritten.
+void GatedLinear(const PackedWeight& w, absl::Span<const float> bias, const float* x, int64_t ldx,
+                 int64_t n_rows, float* y, int64_t ldy, ThreadPool& pool);
 
 // Returns a leading dimension for rows of n floats. Rows a multiple of 2 KiB apart would crowd a
 // few of the cache's sets (512 rows of 16 KiB: 66% of peak, 77% a line further apart).

@@ -131,15 +131,10 @@ void Transformer::Attend(int64_t layer, absl::Span<const Group> groups) {
 
 void Transformer::FeedForward(int64_t layer_index, int64_t n_rows) {
   const Layer& layer = layers_[layer_index];
-  const int64_t dim = config().hidden_dim, ffn_dim = config().ffn_dim;
-  const int64_t ld = RowStride(layer.gate_up.n_out_padded());
+  const int64_t dim = config().hidden_dim, ld = RowStride(layer.gate_up.n_out_padded());
   if (observer_) observer_(layer_index, LinearInput::kGateUp, normed_.data(), dim, n_rows);
-  Linear(layer.gate_up, normed_.data(), dim, n_rows, ffn_.data(), ld, pool_);
-  ForRows(pool_, n_rows, [&](int64_t i) {
-    float* row = ffn_.data() + i * ld;
-    if (!layer.gate_up_bias.empty()) Kernels().add(layer.gate_up_bias.data(), row, 2 * ffn_dim);
-    Kernels().silu_mul(row, row + ffn_dim, row, ffn_dim);
-  });
+  GatedLinear(layer.gate_up, layer.gate_up_bias, normed_.data(), dim, n_rows, ffn_.data(), ld,
+              pool_);
   if (observer_) observer_(layer_index, LinearInput::kDown, ffn_.data(), ld, n_rows);
   Linear(layer.down, ffn_.data(), ld, n_rows, product_.data(), ld_product(), pool_);
 }

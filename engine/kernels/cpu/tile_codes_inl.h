@@ -42,6 +42,16 @@ struct TileOfCodes {
   int64_t ldc;
 };
 
+// Calls f(i) for each row: one after another in the code where results stay in registers.
+template <class V, int kRows, class F>
+[[gnu::always_inline]] inline void ForRows(const F& f) {
+  if constexpr (kKeepsResults<V>) {
+    ForNumbers<kRows>([&](auto i) __attribute__((always_inline)) { f(i.value); });
+  } else {
+    for (int i = 0; i < kRows; ++i) f(i);
+  }
+}
+
 // The sums of a group, of codes of 8 bits or of the upper and the lower halves of 16 bits.
 template <TileKind kKind>
 using GroupSums = TileSums[kKind.row_bits == 16 ? 2 : 1];
@@ -80,15 +90,14 @@ template <class V, TileKind kKind, int kRows>
   if constexpr (kKind.has_add) adds = V::Load(chunk.adds[g] + V::kLanes * tile.half);
   const float* row_scales = tile.rows.rows.scales + g * kRows;
   const float* row_sums = tile.rows.rows.sums + g * kRows;
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
+  ForRows<V, kRows>([&](int i) __attribute__((always_inline)) {
     auto sum = V::LoadInts(sums[0].v[i]);
     if constexpr (kKind.row_bits == 16) {
       sum = V::AddInts(V::ShiftLeft8(sum), V::LoadInts(sums[1].v[i]));
     }
     y[i] = V::Fused(V::Mul(V::ToFloats(sum), V::Set1(row_scales[i])), scales, y[i]);
     if constexpr (kKind.has_add) y[i] = V::Fused(V::Set1(row_sums[i]), adds, y[i]);
-  }
+  });
 }
 
 // Adds a chunk's groups to the results of kRows rows, which stay in registers. While the vectors
@@ -98,10 +107,9 @@ template <class V, class T, TileKind kKind, int kRows>
   GroupSums<kKind> even, odd;
   typename V::Vec y[kRows];
   MultiplyGroup<V, T, kKind, kRows, 0>(tiles, chunk, tile, 0, even);
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
+  ForRows<V, kRows>([&](int i) __attribute__((always_inline)) {
     y[i] = tile.rows.is_first ? V::Zero() : V::Load(tile.c + i * tile.ldc);
-  }
+  });
   const int64_t n = chunk.n_groups;
   for (int64_t g = 0; g < n; g += 2) {
     if (g + 1 < n) MultiplyGroup<V, T, kKind, kRows, 1>(tiles, chunk, tile, g + 1, odd);
@@ -110,8 +118,9 @@ template <class V, class T, TileKind kKind, int kRows>
     if (g + 2 < n) MultiplyGroup<V, T, kKind, kRows, 0>(tiles, chunk, tile, g + 2, even);
     AddSumsOfGroup<V, kKind>(chunk, tile, g + 1, odd, y);
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) V::Store(tile.c + i * tile.ldc, y[i]);
+  ForRows<V, kRows>([&](int i) __attribute__((always_inline)) {
+    V::Store(tile.c + i * tile.ldc, y[i]);
+  });
 }
 
 template <class V, class T, TileKind kKind, int kRows>
