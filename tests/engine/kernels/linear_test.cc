@@ -235,5 +235,29 @@ TEST_P(LinearTest, PoolSizeChangesNoBits) {
   }
 }
 
+TEST_P(LinearTest, GatedRowsHaveTheBitsOfTheirParts) {
+  const KernelTable& table = *GetParam().table;
+  const int64_t n_in = 70;
+  ThreadPool pool(1);
+  for (int64_t n : {33, 64, 1600}) {
+    const PackedWeight w = Pack({Random(n * n_in, 1), Random(n * n_in, 2)}, n_in, GetParam());
+    const int64_t ld = w.n_out_padded() + 3;
+    for (int64_t n_rows : {1, 33, 49}) {
+      const std::vector<float> x = Random(n_rows * n_in, 3);
+      for (const std::vector<float>& bias : {std::vector<float>(), Random(2 * n, 4)}) {
+        std::vector<float> y(n_rows * ld);
+        GatedLinear(w, bias, x.data(), n_in, n_rows, y.data(), ld, pool);
+        for (int64_t i = 0; i < n_rows; ++i) {
+          std::vector<float> want = Product(w, x, i, 1);
+          if (!bias.empty()) table.add(bias.data(), want.data(), 2 * n);
+          table.silu_mul(want.data(), want.data() + n, want.data(), n);
+          ASSERT_EQ(std::memcmp(y.data() + i * ld, want.data(), n * sizeof(float)), 0)
+              << "row " << i << " of " << n_rows << ", " << n << " outputs";
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lowkey
