@@ -42,7 +42,7 @@ enum class LeftLayout { kRows, kTiles };
 
 // Products of pairs take whole blocks of this many steps, as matrix units do.
 inline constexpr int64_t kPairSteps = 32;
-inline constexpr int64_t kUnitRows = 16;  // the rows of a matrix unit's tile
+inline constexpr int64_t kUnitRows = 16;            // the rows of a matrix unit's tile
 inline constexpr int64_t kFewestCodedUnitRows = 8;  // the fewest of its tiles of codes
 
 inline int64_t NumTiles(int64_t n_rows, int64_t max_tile_rows) {

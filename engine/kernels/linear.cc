@@ -34,8 +34,8 @@ constexpr int64_t kAhead = 2048;
 constexpr int64_t kUnitAhead = 32768;  // for a matrix unit, whose loads wait for the memory
 // Tasks per thread with many rows: enough to even out a core that is slowed down.
 constexpr int64_t kTasksPerThread = 12;
-constexpr int64_t kMaxTileRows = 16;  // the most of any instruction set
-constexpr int64_t kLineFloats = 16;   // of a cache line
+constexpr int64_t kMaxTileRows = 16;      // the most of any instruction set
+constexpr int64_t kLineFloats = 16;       // of a cache line
 constexpr int64_t kFewestUnitSteps = 32;  // of a group of codes that a matrix unit multiplies
 
 // The rows of one block of a product.
@@ -298,9 +298,8 @@ void MultiplyByUnit(const PackedPart& part, const KernelTable& kernels, const Pa
   constexpr int64_t kPanel = 2 * kLineFloats;
   LK_CHECK(kernels.panel_columns == kPanel);
   const int64_t n_in = part.n_in_padded, n_halves = gates ? 2 : 1;
-  const int64_t block_k = part.form.codes.has_value()
-                              ? CodedChunk(part, rows.n_rows)
-                              : EvenChunk(n_in, kUnitBlockK, kPairSteps);
+  const int64_t block_k = part.form.codes.has_value() ? CodedChunk(part, rows.n_rows)
+                                                      : EvenChunk(n_in, kUnitBlockK, kPairSteps);
   const int64_t panel_sums = rows.n_rows * kPanel, group = std::min(count, kUnitPanels / n_halves);
   thread_local std::vector<float> scratch;
   scratch.resize(std::max<size_t>(scratch.size(), n_halves * group * panel_sums + kLineFloats));

@@ -118,9 +118,8 @@ template <class V, class T, TileKind kKind, int kRows>
     if (g + 2 < n) MultiplyGroup<V, T, kKind, kRows, 0>(tiles, chunk, tile, g + 2, even);
     AddSumsOfGroup<V, kKind>(chunk, tile, g + 1, odd, y);
   }
-  ForRows<V, kRows>([&](int i) __attribute__((always_inline)) {
-    V::Store(tile.c + i * tile.ldc, y[i]);
-  });
+  ForRows<V, kRows>([&](int i)
+                        __attribute__((always_inline)) { V::Store(tile.c + i * tile.ldc, y[i]); });
 }
 
 template <class V, class T, TileKind kKind, int kRows>
