@@ -13,6 +13,8 @@ namespace {
 // Eight tiles of six rows: queries, scores and outputs of 64 floats a row fill 36 KiB beside a 32
 // KiB page in L2.
 constexpr int64_t kTargetRows = 48;
+// A matrix unit multiplies so fast that packing a page needs more rows to be worth it.
+constexpr int64_t kUnitTargetRows = 192;
 // Up to six rows are multiplied by a quantized page's codes; for more rows its numbers are widened
 // first.
 constexpr int64_t kFewRows = 6;
@@ -21,7 +23,8 @@ constexpr float kHidden = -std::numeric_limits<float>::infinity();
 }  // namespace
 
 int64_t MaxRowBlockTokens(const AttentionGeometry& g) {
-  return std::max<int64_t>(1, kTargetRows / g.group());
+  const int64_t n_rows = Kernels().has_matrix_unit ? kUnitTargetRows : kTargetRows;
+  return std::max<int64_t>(1, n_rows / g.group());
 }
 
 void AppendRowBlocks(const AttentionGeometry& g, int32_t segment_index, const Segment& segment,

@@ -26,7 +26,7 @@ struct RowCuts {
   std::optional<int64_t> max_tokens = {};
 };
 
-// Returns the tokens of a block of at most about 48 query rows.
+// Returns the tokens of a block of at most about 48 query rows, 192 with a matrix unit.
 int64_t MaxRowBlockTokens(const AttentionGeometry& geometry);
 
 // Cuts [0, n_rows) of a segment into blocks of at most MaxRowBlockTokens, and at `cuts`, and
