@@ -27,7 +27,7 @@ void ExpectCovered(const AttentionGeometry& g, const Cut& c) {
   for (const RowBlockTask& t : tasks) {
     EXPECT_EQ(t.segment, 3);
     EXPECT_GE(t.n_tokens, 1);
-    EXPECT_TRUE(t.n_tokens == 1 || t.n_tokens * g.group() <= 48);
+    EXPECT_LE(t.n_tokens, MaxRowBlockTokens(g));
     const int64_t first = c.first_position + t.first_row, last = first + t.n_tokens - 1;
     if (c.cuts.every.has_value()) {
       EXPECT_EQ(first / *c.cuts.every, last / *c.cuts.every);
@@ -39,6 +39,14 @@ void ExpectCovered(const AttentionGeometry& g, const Cut& c) {
   }
   EXPECT_EQ(static_cast<int64_t>(times.size()), g.n_kv_heads * c.n_rows);
   for (const auto& [row, n] : times) EXPECT_EQ(n, 1);
+}
+
+TEST(AppendRowBlocks, TakesAboutAsManyRowsWhateverTheirHeads) {
+  const int64_t most = Kernels().has_matrix_unit ? 192 : 48;
+  for (int64_t group : {1, 2, 5, 48, 500}) {
+    const AttentionGeometry g{1, 2 * group, 2, 8, std::nullopt, StorageType::kFloat32};
+    EXPECT_EQ(MaxRowBlockTokens(g), std::max<int64_t>(1, most / group));
+  }
 }
 
 TEST(AppendRowBlocks, CoversEveryRowOnce) {
@@ -60,11 +68,12 @@ TEST(AppendRowBlocks, CoversEveryRowOnce) {
 TEST(AppendRowBlocks, LongestWorkComesFirstAndAfterWhatIsThere) {
   const AttentionGeometry g{1, 1, 1, 8, std::nullopt, StorageType::kFloat32};
   std::vector<RowBlockTask> tasks = {{9, 0, 0, 1}};
-  AppendRowBlocks(g, 1, {nullptr, 0, 100, 0}, {}, tasks);
+  const int64_t most = MaxRowBlockTokens(g);
+  AppendRowBlocks(g, 1, {nullptr, 0, 2 * most + 4, 0}, {}, tasks);
   ASSERT_EQ(tasks.size(), 4u);
   EXPECT_EQ(tasks[0].segment, 9);
-  EXPECT_EQ(tasks[1].first_row, 96);
-  EXPECT_EQ(tasks[2].first_row, 48);
+  EXPECT_EQ(tasks[1].first_row, 2 * most);
+  EXPECT_EQ(tasks[2].first_row, most);
   EXPECT_EQ(tasks[3].first_row, 0);
 }
 
