@@ -94,8 +94,8 @@ inline void ExpandScales(const std::byte* block, int64_t first, ExpandedChunk<V>
   }
 }
 
-// Expands n_in inputs: whole blocks, at most kMaxCodedChunk. Codes of 4 bits may stay packed; kSigns
-// takes the zero off those for rows of 8 bits, and kAsks asks the memory for what follows.
+// Expands n_in inputs: whole blocks, at most kMaxCodedChunk. Codes of 4 bits may stay packed.
+// kSigns takes the zero off codes for rows of 8 bits. kAsks asks the memory for what follows.
 template <class V, CodeFormat kFormat, bool kUnpacks, bool kAsks, bool kSigns = false>
 [[gnu::noinline]] void Expand(const std::byte* b, int64_t n_in, ExpandedChunk<V>& out) {
   constexpr CodeShape kShape = kCodeShapes[static_cast<int>(kFormat)];
