@@ -107,13 +107,14 @@ struct CodedProductArgs {
 };
 
 // out [n_cols / panel_columns][k / 2][panel_columns][2] = rows [n_rows, n_cols], where k is n_rows
-// rounded up to kPairSteps: rows of zeros are added.
+// rounded up to k_multiple: rows of zeros are added.
 struct PackPairsArgs {
   const uint16_t* rows = nullptr;  // row i at rows + i * stride
   int64_t stride = 0;
   int64_t n_rows = 0;
   int64_t n_cols = 0;  // a multiple of panel_columns
   uint16_t* out = nullptr;
+  int64_t k_multiple = kPairSteps;  // a multiple of kPairSteps
 };
 
 // Memory that the caller reads next: a kernel asks for it while it computes. Any address is fine.
@@ -205,6 +206,26 @@ struct SoftmaxState {
   float sum = 0;
 };
 
+// Tokens [begin, end) of a page.
+struct TokenSpan {
+  int64_t begin = 0, end = 0;
+};
+
+// Rows of the query heads of one KV head read a page: scores, softmax_update_bf16, scale of `out`
+// by its factor, and out += weights times values. What has a number of rows has room for n_rows
+// rounded up to kUnitRows, and rows further on get results without a meaning.
+struct AttendPairsArgs {
+  const uint16_t* queries = nullptr;   // row r at + r * dim
+  int64_t dim = 0;                     // a multiple of kPairSteps, at most kMaxAttendDim
+  const uint16_t* keys = nullptr;      // as pack_pairs writes [dim, kPageTokens]
+  const uint16_t* values = nullptr;    // as pack_pairs writes [kPageTokens, dim]
+  const TokenSpan* visible = nullptr;  // [n_rows]; null: all rows see all tokens
+  SoftmaxState* states = nullptr;      // [n_rows]
+  float* out = nullptr;                // row r at + r * dim
+  int64_t n_rows = 0;
+};
+inline constexpr int64_t kMaxAttendDim = 128;
+
 struct SoftmaxUpdate {
   float factor = 1;  // exp(old max - new max), which scales the sums over earlier scores
   float sum = 0;     // the sum of the weights that the scores became
@@ -288,6 +309,9 @@ struct KernelTable {
   // sum, so that a mean of equal values is that value. Null unless rounds_activations is set.
   SoftmaxUpdate (*softmax_update_bf16)(const float* scores, int64_t n, SoftmaxState* state,
                                        uint16_t* weights) = nullptr;
+  // Computes to the bit what gemm_bf16_pairs and softmax_update_bf16 compute. Null unless
+  // has_matrix_unit.
+  void (*attend_pairs)(const AttendPairsArgs&) = nullptr;
   // out [n, 16] = the largest of every 16th element of each row of x [n, 256]; a NaN is left out
   // unless it comes first.
   void (*lane_maxima)(const float* x, int64_t n, float* out);

@@ -4,8 +4,8 @@
 #include <array>
 #include <cstring>
 #include <optional>
-#include <vector>
 
+#include "engine/base/aligned_vector.h"
 #include "engine/base/round_up.h"
 #include "engine/base/status_macros.h"
 
@@ -175,23 +175,17 @@ void PackCodes(const SourceRows& rows, const RowTile& tile, const RowForm& form,
   }
 }
 
-// A matrix unit loads and stores rows of a cache line.
-float* AlignToLine(float* p) {
-  const auto address = reinterpret_cast<uintptr_t>(p) / sizeof(float);
-  return p + (kLineFloats - address % kLineFloats) % kLineFloats;
-}
-
 PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTable& kernels,
                     ThreadPool& pool) {
   if (rows.n_rows == 1 && form.kind == RowForm::Kind::kFloats && rows.n_in == form.n_in_padded) {
     return {form, 1, rows.x, {}};  // a row is its own tile
   }
   const CodeShape& shape = ShapeOf(form.format);
-  thread_local std::vector<float> scratch;           // grows to the largest block
+  thread_local AlignedVector<float> scratch;         // grows to the largest block
   const int64_t n = rows.n_rows * form.n_in_padded;  // floats, which are enough for each kind
   const int64_t n_groups = form.kind == RowForm::Kind::kCodes ? n / shape.group : 0;
-  scratch.resize(std::max<size_t>(scratch.size(), n + 3 * n_groups + kLineFloats));
-  float* const out = AlignToLine(scratch.data());
+  scratch.resize(std::max<size_t>(scratch.size(), n + 3 * n_groups));
+  float* const out = scratch.data();
   auto* const bytes = reinterpret_cast<std::byte*>(out);
   const CodedRows codes = {bytes, out + n, out + n + n_groups,
                            reinterpret_cast<int32_t*>(out + n + 2 * n_groups)};
@@ -301,9 +295,9 @@ void MultiplyByUnit(const PackedPart& part, const KernelTable& kernels, const Pa
   const int64_t block_k = part.form.codes.has_value() ? CodedChunk(part, rows.n_rows)
                                                       : EvenChunk(n_in, kUnitBlockK, kPairSteps);
   const int64_t panel_sums = rows.n_rows * kPanel, group = std::min(count, kUnitPanels / n_halves);
-  thread_local std::vector<float> scratch;
-  scratch.resize(std::max<size_t>(scratch.size(), n_halves * group * panel_sums + kLineFloats));
-  float* const sums = AlignToLine(scratch.data());
+  thread_local AlignedVector<float> scratch;
+  scratch.resize(std::max<size_t>(scratch.size(), n_halves * group * panel_sums));
+  float* const sums = scratch.data();
   for (int64_t p = first; p < first + count; p += group) {
     const int64_t n_panels = std::min(group, first + count - p);
     for (int64_t k = 0; k < n_in; k += block_k) {

@@ -14,7 +14,7 @@ namespace {
 // KiB page in L2.
 constexpr int64_t kTargetRows = 48;
 // A matrix unit multiplies so fast that packing a page needs more rows to be worth it.
-constexpr int64_t kUnitTargetRows = 192;
+constexpr int64_t kUnitTargetRows = 384;
 // Up to six rows are multiplied by a quantized page's codes; for more rows its numbers are widened
 // first.
 constexpr int64_t kFewRows = 6;
@@ -44,20 +44,23 @@ void AppendRowBlocks(const AttentionGeometry& g, int32_t segment_index, const Se
 }
 
 void RowBlock::Reserve(const AttentionGeometry& g) {
-  const int64_t n_rows = MaxRowBlockTokens(g) * g.group();
+  const int64_t n_rows = RoundUp(MaxRowBlockTokens(g) * g.group(), kUnitRows);
   q_stride_ = DotWidth(g);
   q_.resize(n_rows * q_stride_);
-  out_.resize(n_rows * g.head_dim_padded());
+  out_stride_ = g.head_dim_padded();
+  out_.resize(n_rows * out_stride_);
   scores_.resize(n_rows * kPageTokens);
   states_.resize(n_rows);
   folded_out_.resize(out_.size());
   folded_states_.resize(n_rows);
-  codes_.resize(kPageTokens * g.head_dim_padded());
+  codes_.resize(kPageTokens * out_stride_);
   numbers_.resize(2 * std::max(kKeyGroups * q_stride_, ValueGroups(g) * kPageTokens));
-  widened_.resize(kPageTokens * g.head_dim_padded());
+  widened_.resize(kPageTokens * out_stride_);
   bf16_q_.resize(q_.size());
   bf16_weights_.resize(scores_.size());
-  pairs_.resize(kPageTokens * std::max(g.head_dim_padded(), q_stride_));
+  key_pairs_.resize(kPageTokens * std::max(out_stride_, q_stride_));
+  value_pairs_.resize(key_pairs_.size());
+  visible_.resize(n_rows);
 }
 
 void RowBlock::Begin(const AttentionGeometry& g, const Segment& segment, const RowBlockTask& task,
@@ -77,12 +80,12 @@ void RowBlock::Begin(const AttentionGeometry& g, const Segment& segment, const R
   }
   if (MultipliesPairs()) Kernels().to_bf16(q_.data(), bf16_q_.data(), n_rows_ * q_stride_);
   Restart();
-  std::fill_n(folded_out_.begin(), n_rows_ * out_stride(), 0.0f);
+  std::fill_n(folded_out_.begin(), n_rows_ * out_stride_, 0.0f);
   std::fill_n(folded_states_.begin(), n_rows_, SoftmaxState{kHidden, 0});
 }
 
 void RowBlock::Restart() {
-  std::fill_n(out_.begin(), n_rows_ * out_stride(), 0.0f);
+  std::fill_n(out_.begin(), n_rows_ * out_stride_, 0.0f);
   std::fill_n(states_.begin(), n_rows_, SoftmaxState{kHidden, 0});
 }
 
@@ -91,18 +94,18 @@ void RowBlock::Fold() {
   for (int64_t r = 0; r < n_rows_; ++r) {
     SoftmaxState& all = folded_states_[r];
     const SoftmaxState& part = states_[r];
-    float* folded = folded_out_.data() + r * out_stride();
+    float* folded = folded_out_.data() + r * out_stride_;
     if (part.max == kHidden) continue;
     if (all.max == kHidden) {
-      std::copy_n(out(r), out_stride(), folded);
+      std::copy_n(out(r), out_stride_, folded);
       all = part;
       continue;
     }
     const float top = std::max(all.max, part.max);
     const float all_factor = std::exp(all.max - top), part_factor = std::exp(part.max - top);
-    kernels.scale(all_factor, folded, out_stride());
-    kernels.scale(part_factor, out(r), out_stride());
-    kernels.add(out(r), folded, out_stride());
+    kernels.scale(all_factor, folded, out_stride_);
+    kernels.scale(part_factor, out(r), out_stride_);
+    kernels.add(out(r), folded, out_stride_);
     all = {top, all.sum * all_factor + part.sum * part_factor};
   }
   Restart();
@@ -110,8 +113,8 @@ void RowBlock::Fold() {
 
 void RowBlock::SavePart(float* part) const {
   for (int64_t r = 0; r < n_rows_; ++r) {
-    const float* row = out_.data() + r * out_stride();
-    part = std::copy(row, row + out_stride(), part);
+    const float* row = out_.data() + r * out_stride_;
+    part = std::copy(row, row + out_stride_, part);
     *part++ = states_[r].max;
     *part++ = states_[r].sum;
   }
@@ -119,27 +122,28 @@ void RowBlock::SavePart(float* part) const {
 
 void RowBlock::TakePart(const float* part) {
   for (int64_t r = 0; r < n_rows_; ++r) {
-    std::copy(part, part + out_stride(), out(r));
-    part += out_stride();
+    std::copy(part, part + out_stride_, out(r));
+    part += out_stride_;
     states_[r] = {part[0], part[1]};
     part += 2;
   }
 }
 
-void RowBlock::Mask(int64_t tile_first, int64_t end) {
-  for (int64_t r = 0; r < n_rows_; ++r) {
-    const int64_t position = PositionOf(r);
-    int64_t lo = 0;
-    if (geometry_.sliding_window.has_value()) {
-      lo = std::max(lo, position - *geometry_.sliding_window + 1);
-    }
-    const int64_t hi = std::min(end, position + 1);
-    float* s = scores_.data() + r * kPageTokens;
-    const int64_t n_before = std::clamp<int64_t>(lo - tile_first, 0, kPageTokens);
-    const int64_t n_visible_end = std::clamp<int64_t>(hi - tile_first, n_before, kPageTokens);
-    std::fill(s, s + n_before, kHidden);
-    std::fill(s + n_visible_end, s + kPageTokens, kHidden);
+TokenSpan RowBlock::VisibleTo(int64_t row, int64_t page, int64_t end) const {
+  const int64_t position = PositionOf(row), tile_first = page * kPageTokens;
+  int64_t lo = 0;
+  if (geometry_.sliding_window.has_value()) {
+    lo = std::max(lo, position - *geometry_.sliding_window + 1);
   }
+  const int64_t hi = std::min(end, position + 1);
+  const int64_t begin = std::clamp<int64_t>(lo - tile_first, 0, kPageTokens);
+  return {begin, std::clamp<int64_t>(hi - tile_first, begin, kPageTokens)};
+}
+
+bool RowBlock::SeesAll(int64_t page, int64_t end) const {
+  const int64_t tile_end = (page + 1) * kPageTokens;
+  return end >= tile_end && first_position_ >= tile_end - 1 &&
+         !geometry_.sliding_window.has_value();
 }
 
 int64_t RowBlock::VisibleTokens(int64_t page, int64_t end) const {
@@ -149,13 +153,16 @@ int64_t RowBlock::VisibleTokens(int64_t page, int64_t end) const {
 
 void RowBlock::Weigh(int64_t page, int64_t end, bool rounds) {
   const KernelTable& kernels = Kernels();
-  const int64_t tile_first = page * kPageTokens;
-  const bool whole = end >= tile_first + kPageTokens &&
-                     first_position_ >= tile_first + kPageTokens - 1 &&
-                     !geometry_.sliding_window.has_value();
-  if (!whole) Mask(tile_first, end);
+  if (!SeesAll(page, end)) {
+    for (int64_t r = 0; r < n_rows_; ++r) {
+      const TokenSpan visible = VisibleTo(r, page, end);
+      float* scores = scores_.data() + r * kPageTokens;
+      std::fill(scores, scores + visible.begin, kHidden);
+      std::fill(scores + visible.end, scores + kPageTokens, kHidden);
+    }
+  }
 
-  const int64_t padded = geometry_.head_dim_padded();
+  const int64_t padded = out_stride_;
   for (int64_t r = 0; r < n_rows_; ++r) {
     float* scores = scores_.data() + r * kPageTokens;
     const SoftmaxUpdate update =
@@ -183,21 +190,43 @@ void RowBlock::MultiplyExact(const GemmArgs& product, const void* next_b) {
   if (!MultipliesPairs()) return kernels.Gemm(geometry_.cache_type, product, next_b);
   if (product.n_rows <= kFewRows) return kernels.gemm_bf16_row_pairs(product, next_b);
   kernels.pack_pairs({static_cast<const uint16_t*>(product.b), product.b_row_stride, product.k,
-                      product.n_cols, pairs_.data()});
+                      product.n_cols, key_pairs_.data()});
   MultiplyPacked(product);
 }
 
 void RowBlock::MultiplyPacked(GemmArgs product) {
   const KernelTable& kernels = Kernels();
-  product.b = pairs_.data();
+  product.b = key_pairs_.data();
   product.k = RoundUp(product.k, kPairSteps);
   product.b_panel_stride = product.k * kernels.panel_columns;
   kernels.gemm_bf16_pairs(product, nullptr);
 }
 
+bool RowBlock::UsesUnit() const {
+  return Kernels().has_matrix_unit && MultipliesPairs() && n_rows_ > kFewRows &&
+         q_stride_ <= kMaxAttendDim;
+}
+
+void RowBlock::AttendPairs(int64_t page, int64_t end) {
+  const bool sees_all = SeesAll(page, end);
+  if (!sees_all) {
+    for (int64_t r = 0; r < n_rows_; ++r) visible_[r] = VisibleTo(r, page, end);
+  }
+  Kernels().attend_pairs({bf16_q_.data(), q_stride_, key_pairs_.data(), value_pairs_.data(),
+                          sees_all ? nullptr : visible_.data(), states_.data(), out_.data(),
+                          n_rows_});
+}
+
 void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
-  const int64_t panel = Kernels().panel_columns, padded = geometry_.head_dim_padded();
+  const int64_t panel = Kernels().panel_columns, padded = out_stride_;
   const int64_t n_visible = VisibleTokens(page, end);
+  if (UsesUnit()) {
+    Kernels().pack_pairs({reinterpret_cast<const uint16_t*>(tile.keys), kPageTokens,
+                          geometry_.head_dim, kPageTokens, key_pairs_.data()});
+    Kernels().pack_pairs({reinterpret_cast<const uint16_t*>(tile.values), padded, n_visible, padded,
+                          value_pairs_.data(), kPageTokens});
+    return AttendPairs(page, end);
+  }
   // Whole panels up to the last token that a row sees; Mask hides the rest.
   MultiplyExact({PageQueries(), q_stride_, tile.keys, kPageTokens, panel, scores_.data(),
                  kPageTokens, n_rows_, RoundUp(n_visible, panel), geometry_.head_dim},
@@ -211,7 +240,7 @@ void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
 
 void RowBlock::AddColumns(const ColumnTile& tile, int64_t page, int64_t end) {
   const KernelTable& kernels = Kernels();
-  const int64_t panel = kernels.panel_columns, padded = geometry_.head_dim_padded();
+  const int64_t panel = kernels.panel_columns, padded = out_stride_;
   kernels.Gemm(tile.key_type,
                {q_.data(), q_stride_, tile.keys, kPageTokens, panel, scores_.data(), kPageTokens,
                 n_rows_, RoundUp(VisibleTokens(page, end), panel), geometry_.head_dim},
@@ -221,17 +250,21 @@ void RowBlock::AddColumns(const ColumnTile& tile, int64_t page, int64_t end) {
                                          padded, n_rows_, geometry_.head_dim, kPageTokens});
 }
 
+ColumnGroups RowBlock::Widen(const TileHalf& half) {
+  const int64_t n = half.n_groups * half.stride;
+  float *scales = numbers_.data(), *middles = scales + n;
+  for (int64_t i = 0; i < n; ++i) scales[i] = ToFloat(BFloat16{half.scales[i]});
+  for (int64_t i = 0; i < n; ++i) middles[i] = ToFloat(BFloat16{half.middles[i]});
+  return {half.codes, half.row_stride, half.group_stride, scales, middles, half.stride};
+}
+
 void RowBlock::Multiply(GemmArgs product, const TileHalf& b, const ReadNext& next) {
   const KernelTable& kernels = Kernels();
-  const int64_t n = b.n_groups * b.stride;
-  float *scales = numbers_.data(), *middles = scales + n;
-  for (int64_t i = 0; i < n; ++i) scales[i] = ToFloat(BFloat16{b.scales[i]});
-  for (int64_t i = 0; i < n; ++i) middles[i] = ToFloat(BFloat16{b.middles[i]});
-  const ColumnGroups groups{b.codes, b.row_stride, b.group_stride, scales, middles, b.stride};
+  const ColumnGroups groups = Widen(b);
   const bool is_few = product.n_rows <= kFewRows;
   if (MultipliesPairs()) {
     if (is_few) return kernels.grouped_gemm_pairs(product, groups, next);
-    kernels.widen_group_pairs(groups, product.k, product.n_cols, pairs_.data());
+    kernels.widen_group_pairs(groups, product.k, product.n_cols, key_pairs_.data());
     return MultiplyPacked(product);
   }
   if (is_few) return kernels.grouped_gemm(product, groups, next);
@@ -249,8 +282,35 @@ const int8_t* RowBlock::Codes(const QuantizedTile& tile, const std::byte* codes,
   return codes_.data();
 }
 
+RowBlock::TileHalf RowBlock::Keys(const QuantizedTile& tile) {
+  const int64_t d = geometry_.head_dim;
+  return {Codes(tile, tile.keys, kPageTokens * d),
+          kGroup,
+          d * kGroup,
+          tile.key_scales,
+          tile.key_middles,
+          kKeyGroups,
+          q_stride_};
+}
+
+RowBlock::TileHalf RowBlock::Values(const QuantizedTile& tile) {
+  return {Codes(tile, tile.values, kPageTokens * out_stride_),
+          out_stride_,
+          kGroup,
+          tile.value_scales,
+          tile.value_middles,
+          ValueGroups(geometry_),
+          kPageTokens};
+}
+
 void RowBlock::AddQuantized(const QuantizedTile& tile, const QuantizedTile& next, int64_t page) {
-  const int64_t d = geometry_.head_dim, padded = geometry_.head_dim_padded();
+  const int64_t d = geometry_.head_dim, padded = out_stride_;
+  if (UsesUnit()) {
+    const KernelTable& kernels = Kernels();
+    kernels.widen_group_pairs(Widen(Keys(tile)), d, kPageTokens, key_pairs_.data());
+    kernels.widen_group_pairs(Widen(Values(tile)), kPageTokens, padded, value_pairs_.data());
+    return AttendPairs(page, first_position_);
+  }
   GemmArgs scores;
   scores.a = PageQueries();
   scores.lda = q_stride_;
@@ -258,10 +318,7 @@ void RowBlock::AddQuantized(const QuantizedTile& tile, const QuantizedTile& next
   scores.ldc = scores.n_cols = kPageTokens;
   scores.n_rows = n_rows_;
   scores.k = d;
-  Multiply(scores,
-           {Codes(tile, tile.keys, kPageTokens * d), kGroup, d * kGroup, tile.key_scales,
-            tile.key_middles, kKeyGroups, q_stride_},
-           {next.keys, next.values - next.keys});
+  Multiply(scores, Keys(tile), {next.keys, next.values - next.keys});
   Weigh(page, first_position_, MultipliesPairs());
   GemmArgs values;
   values.a = PageWeights();
@@ -271,10 +328,7 @@ void RowBlock::AddQuantized(const QuantizedTile& tile, const QuantizedTile& next
   values.n_rows = n_rows_;
   values.k = kPageTokens;
   values.into = GemmArgs::Into::kAccumulate;
-  Multiply(values,
-           {Codes(tile, tile.values, kPageTokens * padded), padded, kGroup, tile.value_scales,
-            tile.value_middles, ValueGroups(geometry_), kPageTokens},
-           {next.values, next.keys + next.size_bytes - next.values});
+  Multiply(values, Values(tile), {next.values, next.keys + next.size_bytes - next.values});
 }
 
 void RowBlock::Finish(const Segment& segment, const RowBlockTask& task, const LayerRows& rows) {
@@ -284,9 +338,10 @@ void RowBlock::Finish(const Segment& segment, const RowBlockTask& task, const La
     const int64_t step_row = segment.first_row + task.first_row + r / g.group();
     const int64_t head = task.kv_head * g.group() + r % g.group();
     float* out = rows.out + step_row * rows.ld_out + head * g.head_dim;
-    const float* acc = folded_out_.data() + r * g.head_dim_padded();
+    const float* acc = folded_out_.data() + r * out_stride_;
     const float inverse = 1.0f / folded_states_[r].sum;
-    for (int64_t j = 0; j < g.head_dim; ++j) out[j] = acc[j] * inverse;
+    // Adding 0 makes a zero positive: a matrix unit adds zeros for tokens that no row sees.
+    for (int64_t j = 0; j < g.head_dim; ++j) out[j] = (acc[j] + 0.0f) * inverse;
   }
 }
 

@@ -7,6 +7,7 @@
 #include "engine/attention/attention.h"
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/attention/pages/quantized_kv.h"
+#include "engine/base/aligned_vector.h"
 
 namespace lowkey {
 
@@ -26,7 +27,7 @@ struct RowCuts {
   std::optional<int64_t> max_tokens = {};
 };
 
-// Returns the tokens of a block of at most about 48 query rows, 192 with a matrix unit.
+// Returns the tokens of a block of at most about 48 query rows, 384 with a matrix unit.
 int64_t MaxRowBlockTokens(const AttentionGeometry& geometry);
 
 // Cuts [0, n_rows) of a segment into blocks of at most MaxRowBlockTokens, and at `cuts`, and
@@ -88,13 +89,16 @@ class RowBlock {
   int64_t n_rows() const { return n_rows_; }
   int64_t q_stride() const { return q_stride_; }
   const float* q(int64_t row) const { return q_.data() + row * q_stride_; }
-  int64_t out_stride() const { return geometry_.head_dim_padded(); }
+  int64_t out_stride() const { return out_stride_; }
   float* out(int64_t row) { return out_.data() + row * out_stride(); }
   SoftmaxState& state(int64_t row) { return states_[row]; }
 
  private:
   int64_t PositionOf(int64_t row) const { return first_position_ + row / geometry_.group(); }
-  void Mask(int64_t tile_first, int64_t end);
+  // Returns the tokens of a page before `end` that a row sees, which are perhaps none.
+  TokenSpan VisibleTo(int64_t row, int64_t page, int64_t end) const;
+  // Returns whether every row sees a whole page.
+  bool SeesAll(int64_t page, int64_t end) const;
   void Restart();
   // Returns the number of a page's tokens, from the first, that any row sees.
   int64_t VisibleTokens(int64_t page, int64_t end) const;
@@ -106,8 +110,12 @@ class RowBlock {
   const void* PageWeights() const;
   // Multiplies by an exact page's keys or values; a zero follows a rounded row of odd length.
   void MultiplyExact(const GemmArgs& product, const void* next_b);
-  // Multiplies rounded rows by pairs_.
+  // Multiplies rounded rows by key_pairs_.
   void MultiplyPacked(GemmArgs product);
+  // Returns whether a matrix unit reads pages for these rows, with AttendPairs.
+  bool UsesUnit() const;
+  // Adds a page whose keys and values are in key_pairs_ and value_pairs_.
+  void AttendPairs(int64_t page, int64_t end);
   // Describes a quantized page's keys or values as ColumnGroups does, but with scales and middles
   // [n_groups][stride] in bf16.
   struct TileHalf {
@@ -116,6 +124,11 @@ class RowBlock {
     const uint16_t *scales = nullptr, *middles = nullptr;
     int64_t n_groups = 0, stride = 0;
   };
+  // Describe a tile's halves; codes of fewer than 8 bits are unpacked into codes_.
+  TileHalf Keys(const QuantizedTile& tile);
+  TileHalf Values(const QuantizedTile& tile);
+  // Widens scales and middles into numbers_, which the next call overwrites.
+  ColumnGroups Widen(const TileHalf& half);
   // Multiplies product.a by the numbers [product.k, product.n_cols] of `b`.
   void Multiply(GemmArgs product, const TileHalf& b, const ReadNext& next);
   // Returns a quantized tile's codes [n] as int8.
@@ -124,16 +137,18 @@ class RowBlock {
   void Weigh(int64_t page, int64_t end, bool rounds);
 
   AttentionGeometry geometry_;
-  int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0, q_stride_ = 0;
-  std::vector<float> q_, scores_, out_;
-  std::vector<SoftmaxState> states_;
-  std::vector<float> folded_out_;  // the parts folded so far
+  int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0;
+  int64_t q_stride_ = 0, out_stride_ = 0;
+  AlignedVector<float> q_, scores_, out_;
+  AlignedVector<SoftmaxState> states_;
+  AlignedVector<float> folded_out_;  // the parts folded so far
   std::vector<SoftmaxState> folded_states_;
-  std::vector<int8_t> codes_;   // a page's keys or values, unpacked
-  std::vector<float> numbers_;  // scales, then middles, of all groups of a page's keys or values
-  std::vector<float> widened_;  // a page's keys or values
-  std::vector<uint16_t> bf16_q_, bf16_weights_;  // q_ and scores_, rounded
-  std::vector<uint16_t> pairs_;                  // a page's keys or values, packed
+  std::vector<int8_t> codes_;     // a page's keys or values, unpacked
+  std::vector<float> numbers_;    // scales, then middles, of all groups of a page's keys or values
+  AlignedVector<float> widened_;  // a page's keys or values
+  std::vector<uint16_t> bf16_q_, bf16_weights_;    // q_ and scores_, rounded
+  std::vector<uint16_t> key_pairs_, value_pairs_;  // a page's, packed
+  std::vector<TokenSpan> visible_;                 // a page's, by rows
 };
 
 }  // namespace lowkey

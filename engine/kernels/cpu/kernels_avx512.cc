@@ -74,6 +74,39 @@ struct Avx512 {
     for (int j = 0; j < 4; ++j) out[j] += Sum(x[j]);
   }
   static float ReduceMax(Vec x) { return _mm512_reduce_max_ps(x); }
+  // Returns f(x[j]) in lane j, j < 16, where f is Sum, or ReduceMax.
+  static Vec SumOfRows(const Vec* x) {
+    return ReduceRows(x, [](Vec a, Vec b) { return Add(a, b); });
+  }
+  static Vec ReduceMaxOfRows(const Vec* x) {
+    return ReduceRows(x, [](Vec a, Vec b) { return Max(a, b); });
+  }
+  // Joins halves of each row, then quarters and so on, as the reductions of one row do.
+  template <class Join>
+  static Vec ReduceRows(const Vec* x, const Join& join) {
+    Vec halves[8], quarters[4], pairs[2];
+    for (int j = 0; j < 8; ++j) {
+      const Vec a = x[j], b = x[j + 8];
+      halves[j] = join(_mm512_shuffle_f32x4(a, b, _MM_SHUFFLE(1, 0, 1, 0)),
+                       _mm512_shuffle_f32x4(a, b, _MM_SHUFFLE(3, 2, 3, 2)));
+    }
+    // In groups of four lanes: rows j, j + 4, j + 8, j + 12.
+    for (int j = 0; j < 4; ++j) {
+      const Vec a = halves[j], b = halves[j + 4];
+      quarters[j] = join(_mm512_shuffle_f32x4(a, b, _MM_SHUFFLE(2, 0, 2, 0)),
+                         _mm512_shuffle_f32x4(a, b, _MM_SHUFFLE(3, 1, 3, 1)));
+    }
+    // In each group: two lanes of row j + 4 * place, and two of the row two further on.
+    for (int j = 0; j < 2; ++j) {
+      const Vec a = quarters[j], b = quarters[j + 2];
+      pairs[j] = join(_mm512_shuffle_ps(a, b, _MM_SHUFFLE(1, 0, 1, 0)),
+                      _mm512_shuffle_ps(a, b, _MM_SHUFFLE(3, 2, 3, 2)));
+    }
+    const Vec all = join(_mm512_shuffle_ps(pairs[0], pairs[1], _MM_SHUFFLE(2, 0, 2, 0)),
+                         _mm512_shuffle_ps(pairs[0], pairs[1], _MM_SHUFFLE(3, 1, 3, 1)));
+    const __m512i lanes = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
+    return _mm512_permutexvar_ps(lanes, all);
+  }
 
 #ifdef __AVX512BF16__
   using Activation = uint16_t;
@@ -116,6 +149,7 @@ struct Avx512 {
   // Holds 32 columns of a row.
   using Row = __m512i;
   static Row LoadRow(const uint16_t* p) { return _mm512_loadu_si512(p); }
+  static void StoreRow(uint16_t* p, Row row) { _mm512_storeu_si512(p, row); }
   static Row RoundRow(const Vec* two) {
     return reinterpret_cast<Row>(_mm512_cvtne2ps_pbh(two[1], two[0]));
   }

@@ -43,51 +43,88 @@ inline typename V::Vec Exp(typename V::Vec x) {
   return V::ZeroBelow(V::ScalePow2(p, n), x, kExpLow);
 }
 
-// The same for the odd elements at the end of a row.
 template <class V>
-inline float ExpScalar(float x) {
+inline float FirstLane(typename V::Vec x) {
   float lanes[V::kLanes];
-  V::Store(lanes, Exp<V>(V::Set1(x)));
+  V::Store(lanes, x);
   return lanes[0];
 }
 
-// `put` stores the weights of kLanes scores from the i-th on, and returns what is summed of them.
-template <class V, class Put>
+// The same for the odd elements at the end of a row.
+template <class V>
+inline float ExpScalar(float x) {
+  return FirstLane<V>(Exp<V>(V::Set1(x)));
+}
+
+// `weigh` turns the scores into weights exp(score - shift), and returns their sums by lanes.
+template <class V, class Weigh>
 inline SoftmaxUpdate UpdateSoftmax(const float* scores, int64_t n, SoftmaxState* state,
-                                   const Put& put) {
+                                   const Weigh& weigh) {
   auto top = V::Set1(state->max);
   for (int64_t i = 0; i < n; i += V::kLanes) top = V::Max(top, V::Load(scores + i));
   const float new_max = V::ReduceMax(top);
-  if (new_max == -__builtin_inff()) {  // no score is visible yet
-    for (int64_t i = 0; i < n; i += V::kLanes) put(i, V::Zero());
-    return {1, 0};
-  }
-  const auto shift = V::Set1(new_max);
-  auto sum = V::Zero();
-  for (int64_t i = 0; i < n; i += V::kLanes) {
-    sum = V::Add(sum, put(i, Exp<V>(V::Sub(V::Load(scores + i), shift))));
-  }
+  const bool is_hidden = new_max == -__builtin_inff();  // no score is visible yet
+  const float added = V::Sum(weigh(V::Set1(is_hidden ? 0.0f : new_max)));
+  if (is_hidden) return {1, 0};
   const float factor = state->max == new_max ? 1.0f : ExpScalar<V>(state->max - new_max);
-  const float added = V::Sum(sum);
-  state->sum = state->sum * factor + added;
+  state->sum = FirstLane<V>(V::Fma(V::Set1(state->sum), V::Set1(factor), V::Set1(added)));
   state->max = new_max;
   return {factor, added};
 }
 
 template <class V>
 SoftmaxUpdate UpdateSoftmaxInPlace(float* scores, int64_t n, SoftmaxState* state) {
-  return UpdateSoftmax<V>(scores, n, state, [scores](int64_t i, const typename V::Vec& weights) {
-    V::Store(scores + i, weights);
-    return weights;
+  return UpdateSoftmax<V>(scores, n, state, [=](const typename V::Vec& shift) {
+    auto sum = V::Zero();
+    for (int64_t i = 0; i < n; i += V::kLanes) {
+      const auto weights = Exp<V>(V::Sub(V::Load(scores + i), shift));
+      V::Store(scores + i, weights);
+      sum = V::Add(sum, weights);
+    }
+    return sum;
   });
+}
+
+// Returns exp(x) to 1e-5 of itself for x <= 0, enough for a number that is rounded to bf16; 0 where
+// that is below 2^-125. Half of its operations are additions: a processor whose matrix unit is at
+// work adds twice as many vectors as it multiplies.
+template <class V>
+inline typename V::Vec RoughExp(typename V::Vec x) {
+  constexpr float kLog2E = 1.44269504f, kLowest = -125.0f;
+  const auto to_integer = V::Set1(0x1.8p23f);  // added and taken off, it rounds
+  const auto y = V::Mul(x, V::Set1(kLog2E));
+  const auto n = V::Sub(V::Add(y, to_integer), to_integer);
+  const auto f = V::Sub(y, n);
+  // The polynomial of degree 4 with the least relative error for 2^f, |f| <= 1/2.
+  auto p = V::Fma(V::Set1(0.00957010198f), f, V::Set1(0.0559178609f));
+  p = V::Fma(p, f, V::Set1(0.240247448f));
+  p = V::Fma(p, f, V::Set1(0.693121815f));
+  p = V::Fma(p, f, V::Set1(0.999999261f));
+  return V::ZeroBelow(V::ScalePow2(p, n), y, kLowest);
+}
+
+// Writes the weights exp(score - shift) of a row, rounded to bf16, and returns the sums of the
+// rounded ones by lanes. n is a multiple of 2 * kLanes.
+template <class V>
+inline typename V::Vec WeighToBf16(const float* scores, int64_t n, const typename V::Vec& shift,
+                                   uint16_t* weights) {
+  auto sum = V::Zero();
+#pragma GCC unroll 2
+  for (int64_t i = 0; i < n; i += 2 * V::kLanes) {
+    typename V::Vec two[2] = {V::Load(scores + i), V::Load(scores + i + V::kLanes)};
+    for (auto& x : two) x = RoughExp<V>(V::Sub(x, shift));
+    V::StoreRow(weights + i, V::RoundRow(two));
+    V::LoadParted(weights + i, two);
+    sum = V::Add(sum, V::Add(two[0], two[1]));
+  }
+  return sum;
 }
 
 template <class V>
 SoftmaxUpdate UpdateSoftmaxToBf16(const float* scores, int64_t n, SoftmaxState* state,
                                   uint16_t* weights) {
-  return UpdateSoftmax<V>(scores, n, state, [weights](int64_t i, const typename V::Vec& exact) {
-    V::StoreBf16(weights + i, exact);
-    return V::Load(weights + i);
+  return UpdateSoftmax<V>(scores, n, state, [=](const typename V::Vec& shift) {
+    return WeighToBf16<V>(scores, n, shift, weights);
   });
 }
 

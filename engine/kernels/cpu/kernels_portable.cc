@@ -78,9 +78,11 @@ struct PortableOf {
   static Vec Round(const Vec& x) {
     return Map([&](int i) { return __builtin_rintf(x.v[i]); });
   }
+  // x * 2^n; x where 2^n is no normal number, which callers replace.
   static Vec ScalePow2(const Vec& x, const Vec& n) {
     return Map([&](int i) {
-      const uint32_t bits = static_cast<uint32_t>(static_cast<int32_t>(n.v[i]) + 127) << 23;
+      const float power = n.v[i] >= -126.0f && n.v[i] <= 127.0f ? n.v[i] : 0.0f;
+      const uint32_t bits = static_cast<uint32_t>(static_cast<int32_t>(power) + 127) << 23;
       float factor;
       __builtin_memcpy(&factor, &bits, sizeof(factor));
       return x.v[i] * factor;
@@ -109,6 +111,13 @@ struct PortableOf {
     float top = x.v[0];
     for (int i = 1; i < kLanes; ++i) top = x.v[i] > top ? x.v[i] : top;
     return top;
+  }
+  // Return Sum(x[j]), or ReduceMax(x[j]), in lane j.
+  static Vec SumOfRows(const Vec* x) {
+    return Map([&](int i) { return Sum(x[i]); });
+  }
+  static Vec ReduceMaxOfRows(const Vec* x) {
+    return Map([&](int i) { return ReduceMax(x[i]); });
   }
 
   static float Widen(uint16_t bits) {
@@ -274,6 +283,7 @@ struct PortableBf16Of : PortableOf<kWidth> {
     __builtin_memcpy(&row, p, sizeof(row));
     return row;
   }
+  static void StoreRow(uint16_t* p, const Row& row) { __builtin_memcpy(p, &row, sizeof(row)); }
   static Row RoundRow(const Vec* two) {
     Row row;
     for (int i = 0; i < 2; ++i) StoreBf16(row.v + i * kLanes, two[i]);

@@ -333,7 +333,7 @@ void PackPairs(const PackPairsArgs& p) {
       const uint16_t* odd = row + 1 < p.n_rows ? even + p.stride : kZeros;
       V::Interleave(V::LoadRow(even), V::LoadRow(odd), out);
     }
-    out = PadPairs<V>(row, out);
+    out = PadPairs<V>(row, p.k_multiple, out);
   }
 }
 

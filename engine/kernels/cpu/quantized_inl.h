@@ -164,9 +164,9 @@ void WidenGroups(const ColumnGroups& b, int64_t k, int64_t n_cols, float* out) {
 // Writes rows of zeros from `row`, an even one, to the end of its block of kPairSteps, as PackPairs
 // does; returns the end.
 template <class V>
-inline uint16_t* PadPairs(int64_t row, uint16_t* out) {
+inline uint16_t* PadPairs(int64_t row, int64_t multiple, uint16_t* out) {
   constexpr int64_t kPanel = 2 * V::kLanes;
-  const int64_t n = (kPairSteps - row % kPairSteps) % kPairSteps * kPanel;
+  const int64_t n = (multiple - row % multiple) % multiple * kPanel;
   for (int64_t i = 0; i < n; ++i) out[i] = 0;
   return out + n;
 }
@@ -183,7 +183,7 @@ void WidenGroupPairs(const ColumnGroups& b, int64_t k, int64_t n_cols, uint16_t*
       panel.Widen(row + 1, b.row_stride, odd);
       V::Interleave(V::RoundRow(even), V::RoundRow(odd), out);
     }
-    out = PadPairs<V>(k, out);
+    out = PadPairs<V>(k, kPairSteps, out);
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/cpu/attend_tiles_inl.h"
 #include "engine/kernels/cpu/kernels_inl.h"
 #include "engine/kernels/cpu/tile_codes_inl.h"
 #include "engine/kernels/kernels.h"
@@ -263,6 +264,7 @@ constexpr KernelTable TableWithTiles(const char* name) {
   t.gemm_bf16_pairs = GemmPairsByTiles<T>;
   t.gemm_bf16_row_pairs = GemmRowPairsInBlocks<V>;
   t.grouped_gemm_pairs = GroupedGemmInBlocks<V>;
+  t.attend_pairs = AttendPairs<V, T>;
   t.multiply_codes_in_tiles = MultiplyCodesInTiles<V, T>;
   return t;
 }

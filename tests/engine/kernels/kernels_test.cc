@@ -211,7 +211,7 @@ TEST_P(KernelTest, SoftmaxSurvivesHugeScores) {
   for (float w : weights) EXPECT_EQ(w, 1.0f / 32);
 }
 
-// The weights are softmax_update's, rounded, and the sum is what they add up to.
+// The weights are softmax_update's to 1e-5 of each, rounded, and the sum is what they add up to.
 TEST_P(KernelTest, RoundedSoftmaxSumsItsRoundedWeights) {
   EXPECT_EQ(table().softmax_update_bf16 != nullptr, table().rounds_activations);
   if (!table().rounds_activations) return;
@@ -233,7 +233,8 @@ TEST_P(KernelTest, RoundedSoftmaxSumsItsRoundedWeights) {
     EXPECT_EQ(state.max, exact_state.max);
     sum *= want.factor;
     for (int64_t i = 0; i < 64; ++i) {
-      EXPECT_EQ(rounded[i], ToBFloat16(exact[i]).bits) << i;
+      EXPECT_GE(rounded[i], ToBFloat16(exact[i] * (1 - 1e-5f)).bits) << i;
+      EXPECT_LE(rounded[i], ToBFloat16(exact[i] * (1 + 1e-5f)).bits) << i;
       sum += ToFloat(BFloat16{rounded[i]});
     }
     EXPECT_NEAR(state.sum / sum, 1, 1e-6);

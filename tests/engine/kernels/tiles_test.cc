@@ -59,6 +59,8 @@ class TilesTest : public testing::TestWithParam<TilesCase> {
 INSTANTIATE_TEST_SUITE_P(Tables, TilesTest, testing::ValuesIn(TilesCases()),
                          [](const auto& info) { return std::string(info.param.table->name); });
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
 float Flush(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
 
 float Wide(uint16_t bits) {
@@ -143,6 +145,114 @@ TEST_P(TilesTest, WhatIsNotFiniteStaysSo) {
     EXPECT_TRUE(std::isinf(c[j])) << j;
     EXPECT_TRUE(std::isnan(c[panel + j])) << j;
     EXPECT_TRUE(std::isfinite(c[2 * panel + j])) << j;
+  }
+}
+
+// Rows that read one page after another, by the functions that attend_pairs says it computes.
+struct AttendingRows {
+  AttendingRows(const KernelTable& table, int64_t dim, int64_t n_rows)
+      : table(table),
+        dim(dim),
+        n_rows(n_rows),
+        states(RoundUp(n_rows, kUnitRows), SoftmaxState{-kInfinity, 0}),
+        out(RoundUp(n_rows, kUnitRows) * dim) {}
+
+  void AddPage(const AttendPairsArgs& page) {
+    const int64_t panel = table.panel_columns;
+    std::vector<float> scores(n_rows * kPageTokens);
+    std::vector<uint16_t> weights(n_rows * kPageTokens);
+    table.gemm_bf16_pairs({page.queries, dim, page.keys, 0, dim * panel, scores.data(), kPageTokens,
+                           n_rows, kPageTokens, dim},
+                          nullptr);
+    for (int64_t r = 0; r < n_rows; ++r) {
+      float* row = scores.data() + r * kPageTokens;
+      for (int64_t i = 0; page.visible != nullptr && i < kPageTokens; ++i) {
+        if (i < page.visible[r].begin || i >= page.visible[r].end) row[i] = -kInfinity;
+      }
+      const SoftmaxUpdate update =
+          table.softmax_update_bf16(row, kPageTokens, &states[r], weights.data() + r * kPageTokens);
+      table.scale(update.factor, out.data() + r * dim, dim);
+    }
+    table.gemm_bf16_pairs({weights.data(), kPageTokens, page.values, 0, kPageTokens * panel,
+                           out.data(), dim, n_rows, dim, kPageTokens, GemmArgs::Into::kAccumulate},
+                          nullptr);
+  }
+
+  const KernelTable& table;
+  const int64_t dim, n_rows;
+  std::vector<SoftmaxState> states;
+  std::vector<float> out;
+};
+
+std::vector<uint16_t> PackedPairs(const KernelTable& table, int64_t n_rows, int64_t n_cols,
+                                  float scale, uint32_t seed) {
+  std::vector<uint16_t> rounded, pairs(n_rows * n_cols);
+  for (float x : Random(n_rows * n_cols, seed, scale)) rounded.push_back(ref::ToBf16(x));
+  table.pack_pairs({rounded.data(), n_cols, n_rows, n_cols, pairs.data()});
+  return pairs;
+}
+
+// Each row sees other tokens of the first page, the first one and every fifth none of them, and all
+// tokens of the others.
+TEST_P(TilesTest, AttentionHasTheBitsOfItsParts) {
+  for (int64_t dim = kPairSteps; dim <= kMaxAttendDim; dim += kPairSteps) {
+    for (int64_t n_rows : {1, 7, 16, 17, 48, 65}) {
+      const int64_t n_padded = RoundUp(n_rows, kUnitRows);
+      std::vector<uint16_t> queries;
+      for (float x : Random(n_padded * dim, 3)) queries.push_back(ref::ToBf16(x));
+      std::vector<TokenSpan> visible(n_padded);
+      for (int64_t r = 0; r < n_rows; ++r) visible[r] = {r % 5 * 9, r % 5 == 0 ? 0 : 40 + r % 25};
+      AttendingRows want(table(), dim, n_rows), got(table(), dim, n_rows);
+      for (uint32_t page = 0; page < 4; ++page) {
+        const std::vector<uint16_t> keys = PackedPairs(table(), dim, kPageTokens, 1.0f + page,
+                                                       10 + page),
+                                    values =
+                                        PackedPairs(table(), kPageTokens, dim, 1.0f, 20 + page);
+        const AttendPairsArgs args{queries.data(),
+                                   dim,
+                                   keys.data(),
+                                   values.data(),
+                                   page == 0 ? visible.data() : nullptr,
+                                   got.states.data(),
+                                   got.out.data(),
+                                   n_rows};
+        table().attend_pairs(args);
+        want.AddPage(args);
+        for (int64_t r = 0; r < n_rows; ++r) {
+          ASSERT_EQ(got.states[r].max, want.states[r].max) << r;
+          ASSERT_EQ(got.states[r].sum, want.states[r].sum) << r;
+        }
+        ASSERT_EQ(std::memcmp(got.out.data(), want.out.data(), 4 * n_rows * dim), 0)
+            << n_rows << " rows of " << dim << ", page " << page;
+      }
+    }
+  }
+}
+
+TEST_P(TilesTest, RowsOfAttentionThatAreNotFiniteLeaveOthersAlone) {
+  constexpr int64_t kDim = 64, kRows = 20;
+  const auto attend = [&](std::optional<uint16_t> odd_number) {
+    std::vector<uint16_t> queries;
+    for (float x : Random(2 * kUnitRows * kDim, 3)) queries.push_back(ref::ToBf16(x));
+    if (odd_number.has_value()) queries[3 * kDim + 5] = *odd_number;
+    AttendingRows rows(table(), kDim, kRows);
+    const std::vector<uint16_t> keys = PackedPairs(table(), kDim, kPageTokens, 1.0f, 1),
+                                values = PackedPairs(table(), kPageTokens, kDim, 1.0f, 2);
+    table().attend_pairs({queries.data(), kDim, keys.data(), values.data(), nullptr,
+                          rows.states.data(), rows.out.data(), kRows});
+    return rows;
+  };
+  const AttendingRows want = attend(std::nullopt);
+  for (const uint16_t odd_number : {0x7f80, 0xff80, 0x7fc0}) {  // infinities, NaN
+    const AttendingRows got = attend(odd_number);
+    for (int64_t r = 0; r < kRows; ++r) {
+      if (r == 3) {
+        EXPECT_TRUE(std::isnan(got.states[r].sum)) << odd_number;
+        continue;
+      }
+      EXPECT_EQ(got.states[r].sum, want.states[r].sum) << r;
+      EXPECT_EQ(std::memcmp(&got.out[r * kDim], &want.out[r * kDim], 4 * kDim), 0) << r;
+    }
   }
 }
 
