@@ -217,13 +217,13 @@ void CompareProducts(const std::vector<Product>& products, int64_t n_rows, Threa
   const int64_t ldy = RowStride(kMostOut);
   const auto fixed = [&] {
     for (const Product& p : products) {
-      Linear(p.whole, x.data(), p.whole.n_in(), n_rows, y.data(), ldy, pool);
+      Linear(p.whole, {x.data(), p.whole.n_in()}, n_rows, y.data(), ldy, pool);
     }
   };
   const auto halves = [&] {
     for (const Product& p : products) {
       pool.ParallelFor(2, [&](int64_t half, int) {
-        Linear(p.halves[half], x.data() + half * (p.whole.n_in() / 2), p.whole.n_in(), n_rows,
+        Linear(p.halves[half], {x.data() + half * (p.whole.n_in() / 2), p.whole.n_in()}, n_rows,
                y.data() + half * n_rows * ldy, ldy, own[half]);
       });
       for (int64_t i = 0; i < n_rows; ++i) {

@@ -108,7 +108,7 @@ class LinearBench {
     for (int run = 0; run < absl::GetFlag(FLAGS_runs); ++run) {
       const absl::Time start = absl::Now();
       for (int64_t i = 0; i < n; ++i) {
-        Linear(weights[i], x_.data(), n_in_, n_rows, y_.data(), ld, pool_);
+        Linear(weights[i], {x_.data(), n_in_}, n_rows, y_.data(), ld, pool_);
       }
       best = std::min(best, absl::ToDoubleSeconds(absl::Now() - start) / static_cast<double>(n));
     }

@@ -8,6 +8,7 @@
 #include "engine/base/aligned_vector.h"
 #include "engine/base/round_up.h"
 #include "engine/base/status_macros.h"
+#include "engine/kernels/packed_rows.h"
 
 namespace lowkey {
 namespace {
@@ -16,9 +17,9 @@ namespace {
 // rows of A by 256 are 256 KiB and stay in L2 while the panels pass.
 constexpr int64_t kBlockK = 256;
 constexpr int64_t kBlockRows = 256;
-// A matrix unit takes larger ones, so that a step of 512 rows reads the weight once: 20 KiB of a
-// panel in bf16, and 320 KiB of rows.
-constexpr int64_t kUnitBlockK = 320;
+// A matrix unit takes larger ones, so that a step of 512 rows reads the weight once: 18 KiB of a
+// panel in bf16, and 288 KiB of rows.
+constexpr int64_t kUnitBlockK = 288;
 constexpr int64_t kUnitBlockRows = 512;
 constexpr int64_t kUnitPanels = 8;  // whose sums stay in L2 beside those rows: 512 KiB
 // Up to this many rows share one pass over the weight in its own order; all their steps fit in L2,
@@ -34,189 +35,19 @@ constexpr int64_t kAhead = 2048;
 constexpr int64_t kUnitAhead = 32768;  // for a matrix unit, whose loads wait for the memory
 // Tasks per thread with many rows: enough to even out a core that is slowed down.
 constexpr int64_t kTasksPerThread = 12;
-constexpr int64_t kMaxTileRows = 16;      // the most of any instruction set
-constexpr int64_t kLineFloats = 16;       // of a cache line
-constexpr int64_t kFewestUnitSteps = 32;  // of a group of codes that a matrix unit multiplies
+constexpr int64_t kUnitTasksPerThread = 4;  // whose panels share the rows that come from L2
 
-// The rows of one block of a product.
-struct SourceRows {
-  const float* x = nullptr;
-  int64_t ldx = 0, n_in = 0, n_rows = 0;
-};
-
-// How a part of a weight wants its left-hand side.
-struct RowForm {
-  enum class Kind { kFloats, kPairs, kCodes } kind = Kind::kFloats;
-  int64_t n_in_padded = 0;
-  CodeFormat format = CodeFormat::kInt8;  // of codes
-  bool in_unit_tiles = false;             // as a matrix unit takes them
-
-  bool operator==(const RowForm&) const = default;
-};
-
-RowForm RowFormOf(const PackedPart& part, const KernelTable& kernels, int64_t n_rows) {
-  RowForm form{.n_in_padded = part.n_in_padded};
-  if (part.form.codes.has_value()) {
-    form.kind = RowForm::Kind::kCodes;
-    form.format = *part.form.codes;
-    form.in_unit_tiles = kernels.has_matrix_unit && n_rows >= kFewestCodedUnitRows &&
-                         ShapeOf(form.format).group >= kFewestUnitSteps;
-  } else if (part.form.type == StorageType::kBFloat16 && kernels.rounds_activations) {
-    form.kind = RowForm::Kind::kPairs;
-    form.in_unit_tiles = kernels.has_matrix_unit;
-  }
-  return form;
-}
-
-// The left-hand side of one block of rows in tiles (LeftLayout::kTiles): numbers, numbers rounded
-// to bf16, or codes.
-struct PackedRows {
-  RowForm form;
-  int64_t n_rows = 0;
-  const float* numbers = nullptr;  // rounded ones are bf16
-  CodedRows codes;
-};
-
-// A tile: rows [first, first + n) of a block.
-struct RowTile {
-  int64_t first = 0, n = 0;
-};
-
-// Reads each row in one pass: its lines may be another core's, or not fit in L1. The rows' elements
-// of a step lie side by side.
-void PackFloats(const SourceRows& rows, const RowTile& tile, int64_t n_in_padded, float* out) {
-  std::array<const float*, kMaxTileRows> source;
-  for (int64_t r = 0; r < tile.n; ++r) source[r] = rows.x + (tile.first + r) * rows.ldx;
-  for (int64_t k = 0; k < rows.n_in; ++k) {
-    for (int64_t r = 0; r < tile.n; ++r) *out++ = source[r][k];
-  }
-  std::fill_n(out, (n_in_padded - rows.n_in) * tile.n, 0.0f);
-}
-
-// Lays the tile's rows side by side, kRun bytes of each in turn: those of row r are at from + r *
-// ld.
-template <int64_t kRun>
-void Interleave(const std::byte* from, int64_t ld, int64_t n_bytes, int64_t n_rows,
-                std::byte* out) {
-  for (int64_t at = 0; at < n_bytes; at += kRun) {
-    for (int64_t r = 0; r < n_rows; ++r, out += kRun) std::memcpy(out, from + r * ld + at, kRun);
-  }
-}
-
-constexpr int64_t kRowChunk = 768;  // steps of all rows that stay in L1 while they are interleaved
-
-void PackPairs(const SourceRows& rows, const RowTile& tile, const KernelTable& kernels,
-               std::byte* out) {
-  const auto interleave = kernels.has_matrix_unit ? Interleave<2 * kPairSteps> : Interleave<4>;
-  std::array<uint16_t, kRowChunk * kMaxTileRows> rounded;
-  for (int64_t k = 0; k < rows.n_in; k += kRowChunk) {
-    const int64_t n = std::min(kRowChunk, rows.n_in - k), n_padded = RoundUp(n, kPairSteps);
-    for (int64_t r = 0; r < tile.n; ++r) {
-      uint16_t* row = &rounded[r * kRowChunk];
-      kernels.to_bf16(rows.x + (tile.first + r) * rows.ldx + k, row, n);
-      std::fill(row + n, row + n_padded, uint16_t{0});
-    }
-    interleave(reinterpret_cast<const std::byte*>(rounded.data()), 2 * kRowChunk, 2 * n_padded,
-               tile.n, out + 2 * k * tile.n);
-  }
-}
-
-// Lays a tile's codes of 16 bits by groups: their upper halves, then their lower ones.
-void SplitCodes(const std::byte* from, int64_t ld, int64_t n_codes, int64_t group, int64_t n_rows,
-                std::byte* out) {
-  for (int64_t k = 0; k < n_codes; k += group, out += 2 * n_rows * group) {
-    for (int64_t r = 0; r < n_rows; ++r) {
-      std::byte *high = out + r * group, *low = high + n_rows * group;
-      for (int64_t i = 0; i < group; ++i) {
-        uint16_t code;
-        std::memcpy(&code, from + r * ld + 2 * (k + i), sizeof(code));
-        high[i] = static_cast<std::byte>(code >> 8);
-        low[i] = static_cast<std::byte>(code);
-      }
-    }
-  }
-}
-
-void LayCodes(const RowForm& form, const std::byte* from, int64_t ld, int64_t n_codes,
-              int64_t n_rows, std::byte* out) {
-  const CodeShape& shape = ShapeOf(form.format);
-  if (!form.in_unit_tiles) {
-    return Interleave<4>(from, ld, n_codes * shape.row_bits / 8, n_rows, out);
-  }
-  if (shape.row_bits == 16) return SplitCodes(from, ld, n_codes, shape.group, n_rows, out);
-  Interleave<kFewestUnitSteps>(from, ld, n_codes, n_rows, out);
-}
-
-void PackCodes(const SourceRows& rows, const RowTile& tile, const RowForm& form,
-               const KernelTable& kernels, const CodedRows& out) {
-  constexpr int64_t kMaxGroups = kRowChunk / 16;
-  std::array<std::byte, 2 * kRowChunk * kMaxTileRows> codes;
-  std::array<float, kMaxGroups> scales, sums;
-  std::array<int32_t, kMaxGroups> starts;
-  const CodeShape& shape = ShapeOf(form.format);
-  const int64_t code_bytes = shape.row_bits / 8, ld = kRowChunk * code_bytes;
-  for (int64_t k = 0; k < form.n_in_padded; k += kRowChunk) {
-    const int64_t n = std::min(kRowChunk, rows.n_in - k);
-    const int64_t n_padded = std::min(kRowChunk, form.n_in_padded - k);
-    const int64_t first_group = k / shape.group;
-    for (int64_t r = 0; r < tile.n; ++r) {
-      std::byte* row = &codes[r * ld];
-      std::fill(row + n * code_bytes, row + n_padded * code_bytes, std::byte{0});
-      kernels.code_row(form.format, rows.x + (tile.first + r) * rows.ldx + k, n,
-                       {row, scales.data(), sums.data(), starts.data()});
-      for (int64_t g = 0; g < n_padded / shape.group; ++g) {
-        const int64_t at = (first_group + g) * tile.n + r;
-        out.scales[at] = scales[g];
-        out.sums[at] = sums[g];
-        out.starts[at] = starts[g];
-      }
-    }
-    LayCodes(form, codes.data(), ld, n_padded, tile.n, out.codes + k * code_bytes * tile.n);
-  }
-}
-
-PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTable& kernels,
-                    ThreadPool& pool) {
-  if (rows.n_rows == 1 && form.kind == RowForm::Kind::kFloats && rows.n_in == form.n_in_padded) {
-    return {form, 1, rows.x, {}};  // a row is its own tile
-  }
-  const CodeShape& shape = ShapeOf(form.format);
-  thread_local AlignedVector<float> scratch;         // grows to the largest block
-  const int64_t n = rows.n_rows * form.n_in_padded;  // floats, which are enough for each kind
-  const int64_t n_groups = form.kind == RowForm::Kind::kCodes ? n / shape.group : 0;
-  scratch.resize(std::max<size_t>(scratch.size(), n + 3 * n_groups));
-  float* const out = scratch.data();
-  auto* const bytes = reinterpret_cast<std::byte*>(out);
-  const CodedRows codes = {bytes, out + n, out + n + n_groups,
-                           reinterpret_cast<int32_t*>(out + n + 2 * n_groups)};
-  const int64_t max_tile_rows = form.in_unit_tiles ? kUnitRows : kernels.max_tile_rows;
-  LK_CHECK(max_tile_rows <= kMaxTileRows);
-  const int64_t n_tiles = NumTiles(rows.n_rows, max_tile_rows);
-  pool.ParallelFor(n_tiles, [&](int64_t index, int) {
-    RowTile tile;
-    for (int64_t t = 0; t <= index; ++t) {
-      tile.first += tile.n;
-      tile.n = NextTileRows(rows.n_rows - tile.first, n_tiles - t);
-    }
-    const int64_t at = tile.first * form.n_in_padded;
-    if (form.kind == RowForm::Kind::kFloats) {
-      PackFloats(rows, tile, form.n_in_padded, out + at);
-    } else if (form.kind == RowForm::Kind::kPairs) {
-      PackPairs(rows, tile, kernels, bytes + 2 * at);
-    } else {
-      const int64_t group = at / shape.group;
-      PackCodes(rows, tile, form, kernels,
-                {bytes + at * shape.row_bits / 8, codes.scales + group, codes.sums + group,
-                 codes.starts + group});
-    }
-  });
-  return {form, rows.n_rows, out, codes};
-}
-
-// The results of a product, from the first column that is computed on: row i is at y + i * ldy.
+// What becomes of a product: row i is at y + i * ldy.
+//  kStore        y = the product
+//  kAdd          y += the product
+//  kGate         y = silu(a) * b of its two halves a and b
+//  kGateToTiles  the same in bf16 and in tiles of rows, as a matrix unit multiplies it
 struct Output {
   float* y = nullptr;
   int64_t ldy = 0;
+  enum class Kind { kStore, kAdd, kGate, kGateToTiles } kind = Kind::kStore;
+
+  bool gates() const { return kind == Kind::kGate || kind == Kind::kGateToTiles; }
 };
 
 // A block of a product: steps [k, k + n_k) of n_panels panels from `panel`.
@@ -284,14 +115,60 @@ void MultiplyBlock(const PackedPart& part, const KernelTable& kernels, const Pac
   }
 }
 
-// Multiplies panels [first, first + count) of a part with many rows by a matrix unit; if `gates`,
-// also the panels half a part further on, and writes silu(x) * y of results x and y of both. Sums
-// lie panel after panel until they are whole: in `out` each row of a panel is on a page of its own.
+// Whole sums of panels [panel, panel + n_panels): panel after panel, and their second halves after
+// all first ones where the output joins both.
+struct PanelSums {
+  static constexpr int64_t kPanel = 32;
+  const float* sums = nullptr;
+  int64_t panel = 0, n_panels = 0, n_rows = 0;
+  int64_t row_steps = 0;  // of a row of tiles
+
+  const float* Rows(int64_t i, int64_t row) const { return sums + (i * n_rows + row) * kPanel; }
+};
+
+void WriteTiles(const KernelTable& kernels, const PanelSums& sums, const Output& out) {
+  std::array<float, kUnitRows * PanelSums::kPanel> gated;
+  const int64_t n_tiles = NumTiles(sums.n_rows, kUnitRows);
+  for (int64_t t = 0; t < n_tiles; ++t) {
+    const RowTile tile = TileOf(sums.n_rows, n_tiles, t);
+    for (int64_t i = 0; i < sums.n_panels; ++i) {
+      const int64_t n = tile.n * PanelSums::kPanel;
+      kernels.silu_mul(sums.Rows(i, tile.first), sums.Rows(sums.n_panels + i, tile.first),
+                       gated.data(), n);
+      kernels.to_bf16(
+          gated.data(),
+          reinterpret_cast<uint16_t*>(out.y) + tile.first * sums.row_steps + (sums.panel + i) * n,
+          n);
+    }
+  }
+}
+
+void WriteSums(const KernelTable& kernels, const PanelSums& sums, const Output& out) {
+  constexpr int64_t kPanel = PanelSums::kPanel;
+  if (out.kind == Output::Kind::kGateToTiles) return WriteTiles(kernels, sums, out);
+  float* y = out.y + sums.panel * kPanel;
+  for (int64_t row = 0; row < sums.n_rows; ++row, y += out.ldy) {
+    for (int64_t i = 0; i < sums.n_panels; ++i) {
+      const float* from = sums.Rows(i, row);
+      if (out.kind == Output::Kind::kGate) {
+        kernels.silu_mul(from, sums.Rows(sums.n_panels + i, row), y + i * kPanel, kPanel);
+      } else if (out.kind == Output::Kind::kAdd) {
+        kernels.add(from, y + i * kPanel, kPanel);
+      } else {
+        std::memcpy(y + i * kPanel, from, kPanel * sizeof(float));
+      }
+    }
+  }
+}
+
+// Multiplies panels [first, first + count) of a part with many rows by a matrix unit; for a gate
+// also the panels half a part further on. Sums lie panel after panel until they are whole: in `out`
+// each row of a panel is on a page of its own.
 void MultiplyByUnit(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
-                    int64_t first, int64_t count, const Output& out, bool gates) {
-  constexpr int64_t kPanel = 2 * kLineFloats;
+                    int64_t first, int64_t count, const Output& out) {
+  constexpr int64_t kPanel = PanelSums::kPanel;
   LK_CHECK(kernels.panel_columns == kPanel);
-  const int64_t n_in = part.n_in_padded, n_halves = gates ? 2 : 1;
+  const int64_t n_in = part.n_in_padded, n_halves = out.gates() ? 2 : 1;
   const int64_t block_k = part.form.codes.has_value() ? CodedChunk(part, rows.n_rows)
                                                       : EvenChunk(n_in, kUnitBlockK, kPairSteps);
   const int64_t panel_sums = rows.n_rows * kPanel, group = std::min(count, kUnitPanels / n_halves);
@@ -308,37 +185,28 @@ void MultiplyByUnit(const PackedPart& part, const KernelTable& kernels, const Pa
                       {sums + i * panel_sums, kPanel});
       }
     }
-    float* y = out.y + (p - first) * kPanel;
-    for (int64_t row = 0; row < rows.n_rows; ++row, y += out.ldy) {
-      for (int64_t i = 0; i < n_panels; ++i) {
-        const float* from = sums + i * panel_sums + row * kPanel;
-        if (gates) {
-          kernels.silu_mul(from, from + n_panels * panel_sums, y + i * kPanel, kPanel);
-        } else {
-          std::memcpy(y + i * kPanel, from, kPanel * sizeof(float));
-        }
-      }
-    }
+    WriteSums(kernels, {sums, p, n_panels, rows.n_rows, part.n_panels / n_halves * kPanel}, out);
   }
 }
 
 // Multiplies panels [first, first + count) of a part, in blocks of B that stay in L1 while the rows
 // pass over them. With at most kFewRows rows memory is the limit, so each panel is read once, front
-// to back, and several at once keep the chains of FMAs apart. `out` begins with panel `first`.
+// to back, and several at once keep the chains of FMAs apart.
 void MultiplyPanels(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
                     int64_t first, int64_t count, const Output& out) {
   const int64_t n_in = part.n_in_padded, panel_elements = n_in * kernels.panel_columns;
   const bool is_coded = part.form.codes.has_value();
   const bool in_unit_tiles = rows.form.in_unit_tiles;
+  const auto at = [&](int64_t panel) -> Output {
+    return {out.y + panel * kernels.panel_columns, out.ldy};
+  };
   if (rows.n_rows <= kFewRows || ((is_coded || in_unit_tiles) && rows.n_rows <= kStreamRows)) {
     const int64_t ahead = in_unit_tiles ? kUnitAhead : kAhead;
-    return MultiplyBlock(part, kernels, rows, {0, n_in, first, count, ahead}, out);
+    return MultiplyBlock(part, kernels, rows, {0, n_in, first, count, ahead}, at(first));
   }
-  if (in_unit_tiles) return MultiplyByUnit(part, kernels, rows, first, count, out, false);
   const auto multiply = [&](int64_t block_k, int64_t k, int64_t panel, int64_t next) {
     const int64_t n_k = std::min(block_k, n_in - k);
-    MultiplyBlock(part, kernels, rows, {k, n_k, panel, 1, next},
-                  {out.y + (panel - first) * kernels.panel_columns, out.ldy});
+    MultiplyBlock(part, kernels, rows, {k, n_k, panel, 1, next}, at(panel));
   };
   if (rows.n_rows <= kStreamRows) {
     for (int64_t p = first; p < first + count; ++p) {
@@ -354,84 +222,114 @@ void MultiplyPanels(const PackedPart& part, const KernelTable& kernels, const Pa
   }
 }
 
+// Says whether a matrix unit multiplies these rows by MultiplyByUnit.
+bool TakesManyRows(const RowForm& form, int64_t n_rows) {
+  return form.in_unit_tiles && n_rows > kStreamRows;
+}
+
 void MultiplyRows(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
-                  const Output& out, bool gates, ThreadPool& pool) {
-  const int64_t n_panels = gates ? part.n_panels / 2 : part.n_panels;
+                  const Output& out, ThreadPool& pool) {
+  const bool by_unit = TakesManyRows(rows.form, rows.n_rows);
+  LK_CHECK(by_unit || out.kind == Output::Kind::kStore);
+  const int64_t n_panels = out.gates() ? part.n_panels / 2 : part.n_panels;
   // One row's kernel takes four panels at once. A panel that streams past its rows is a task; many
   // rows share the rows of a block among several panels.
   int64_t panels_per_task = rows.n_rows <= kFewRows ? 4 : 1;
   if (rows.n_rows > kStreamRows) {
-    const int64_t n_tasks = kTasksPerThread * pool.n_threads();
+    const int64_t n_tasks = (by_unit ? kUnitTasksPerThread : kTasksPerThread) * pool.n_threads();
     panels_per_task = DivideUp(n_panels, n_tasks);
   }
-  const int64_t n_tasks = DivideUp(n_panels, panels_per_task);
-  pool.ParallelFor(n_tasks, [&](int64_t task, int) {
+  const auto multiply = by_unit ? MultiplyByUnit : MultiplyPanels;
+  pool.ParallelFor(DivideUp(n_panels, panels_per_task), [&](int64_t task, int) {
     const int64_t first = task * panels_per_task;
-    const int64_t count = std::min(panels_per_task, n_panels - first);
-    const Output at = {out.y + first * kernels.panel_columns, out.ldy};
-    if (gates) {
-      MultiplyByUnit(part, kernels, rows, first, count, at, true);
-    } else {
-      MultiplyPanels(part, kernels, rows, first, count, at);
-    }
+    multiply(part, kernels, rows, first, std::min(panels_per_task, n_panels - first), out);
   });
 }
 
 // Multiplies a block of rows with all parts. A part's padding reaches into the columns of the part
 // after it, which come later.
-void MultiplyParts(const PackedWeight& w, const SourceRows& rows, const Output& out, bool gates,
+void MultiplyParts(const PackedWeight& w, const SourceRows& rows, bool is_packed, const Output& out,
                    ThreadPool& pool) {
   std::optional<RowForm> packed_as;
   PackedRows packed;
   for (const PackedPart& part : w.parts()) {
     const RowForm form = RowFormOf(part, w.kernels(), rows.n_rows);
-    if (packed_as != form) packed = PackRows(rows, form, w.kernels(), pool);
+    if (is_packed) {
+      packed = {form, rows.n_rows, rows.x, {}};
+    } else if (packed_as != form) {
+      packed = PackRows(rows, form, w.kernels(), pool);
+    }
     packed_as = form;
-    MultiplyRows(part, w.kernels(), packed, {out.y + part.first_out, out.ldy}, gates, pool);
+    MultiplyRows(part, w.kernels(), packed, {out.y + part.first_out, out.ldy, out.kind}, pool);
   }
 }
 
-void MultiplyAll(const PackedWeight& w, const SourceRows& rows, const Output& out, bool gates,
+void MultiplyAll(const PackedWeight& w, const LinearRows& x, int64_t n_rows, const Output& out,
                  ThreadPool& pool) {
-  LK_CHECK(out.ldy >= w.n_out_padded());  // a row's padding must not lie in the next row
   const bool has_unit = w.kernels().has_matrix_unit;
-  const int64_t n_blocks = DivideUp(rows.n_rows, has_unit ? kUnitBlockRows : kBlockRows);
+  const int64_t n_blocks = DivideUp(n_rows, has_unit ? kUnitBlockRows : kBlockRows);
   const int64_t block =
-      RoundUp(DivideUp(rows.n_rows, n_blocks), has_unit ? kUnitRows : w.kernels().max_tile_rows);
-  for (int64_t row = 0; row < rows.n_rows; row += block) {
-    const SourceRows some{rows.x + row * rows.ldx, rows.ldx, rows.n_in,
-                          std::min(block, rows.n_rows - row)};
-    MultiplyParts(w, some, {out.y + row * out.ldy, out.ldy}, gates, pool);
+      RoundUp(DivideUp(n_rows, n_blocks), has_unit ? kUnitRows : w.kernels().max_tile_rows);
+  for (int64_t row = 0; row < n_rows; row += block) {
+    const SourceRows some{x.x + row * x.ldx, x.ldx, w.n_in(), std::min(block, n_rows - row)};
+    MultiplyParts(w, some, x.is_packed, {out.y + row * out.ldy, out.ldy, out.kind}, pool);
   }
 }
 
-// Says whether a product of gates and numbers can join both before it writes them.
-bool JoinsHalves(const PackedWeight& w, int64_t n_rows) {
+// Says whether a product with many rows can be joined, or added, before it is written.
+bool HasWholeSums(const PackedWeight& w, int64_t n_rows, int64_t column_multiple) {
   const PackedPart& part = w.parts()[0];
-  return w.parts().size() == 1 && part.n_out % (2 * w.kernels().panel_columns) == 0 &&
-         n_rows > kStreamRows && RowFormOf(part, w.kernels(), n_rows).in_unit_tiles;
+  return w.parts().size() == 1 && part.n_out % column_multiple == 0 &&
+         TakesManyRows(RowFormOf(part, w.kernels(), n_rows), n_rows);
+}
+
+bool TakesTiles(const PackedWeight& w, int64_t n_rows) {
+  return w.parts().size() == 1 && RowFormOf(w.parts()[0], w.kernels(), n_rows).in_unit_tiles &&
+         w.parts()[0].form.type == StorageType::kBFloat16;
 }
 
 }  // namespace
 
-void Linear(const PackedWeight& w, const float* x, int64_t ldx, int64_t n_rows, float* y,
-            int64_t ldy, ThreadPool& pool) {
+void Linear(const PackedWeight& w, const LinearRows& x, int64_t n_rows, float* y, int64_t ldy,
+            ThreadPool& pool) {
   if (n_rows == 0) return;
-  MultiplyAll(w, {x, ldx, w.n_in(), n_rows}, {y, ldy}, false, pool);
+  LK_CHECK(ldy >= w.n_out_padded());  // a row's padding must not lie in the next row
+  MultiplyAll(w, x, n_rows, {y, ldy}, pool);
 }
 
-void GatedLinear(const PackedWeight& w, absl::Span<const float> bias, const float* x, int64_t ldx,
-                 int64_t n_rows, float* y, int64_t ldy, ThreadPool& pool) {
+void AddLinear(const PackedWeight& w, absl::Span<const float> bias, const LinearRows& x,
+               int64_t n_rows, float* y, int64_t ldy, float* scratch, ThreadPool& pool) {
   if (n_rows == 0) return;
-  const bool joins = bias.empty() && JoinsHalves(w, n_rows);
-  MultiplyAll(w, {x, ldx, w.n_in(), n_rows}, {y, ldy}, joins, pool);
-  if (joins) return;
+  if (bias.empty() && HasWholeSums(w, n_rows, w.kernels().panel_columns)) {
+    return MultiplyAll(w, x, n_rows, {y, ldy, Output::Kind::kAdd}, pool);
+  }
+  const int64_t ld = RowStride(w.n_out_padded());
+  Linear(w, x, n_rows, scratch, ld, pool);
+  pool.ParallelFor(n_rows, [&](int64_t i, int) {
+    float* product = scratch + i * ld;
+    if (!bias.empty()) w.kernels().add(bias.data(), product, w.n_out());
+    w.kernels().add(product, y + i * ldy, w.n_out());
+  });
+}
+
+LinearRows GatedLinear(const PackedWeight& w, absl::Span<const float> bias, const LinearRows& x,
+                       int64_t n_rows, const PackedWeight* next, float* y, int64_t ldy,
+                       ThreadPool& pool) {
+  const bool joins = bias.empty() && HasWholeSums(w, n_rows, 2 * w.kernels().panel_columns);
+  if (joins) {
+    const bool packs = next != nullptr && TakesTiles(*next, n_rows);
+    MultiplyAll(w, x, n_rows, {y, ldy, packs ? Output::Kind::kGateToTiles : Output::Kind::kGate},
+                pool);
+    return {y, ldy, packs};
+  }
+  Linear(w, x, n_rows, y, ldy, pool);
   const int64_t n = w.n_out() / 2;
   pool.ParallelFor(n_rows, [&](int64_t i, int) {
     float* row = y + i * ldy;
     if (!bias.empty()) w.kernels().add(bias.data(), row, 2 * n);
     w.kernels().silu_mul(row, row + n, row, n);
   });
+  return {y, ldy};
 }
 
 }  // namespace lowkey

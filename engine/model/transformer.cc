@@ -62,7 +62,7 @@ void Transformer::ReserveRows(int64_t max_rows) {
   const ModelConfig& c = config();
   x_.resize(max_rows * c.hidden_dim);
   normed_.resize(max_rows * c.hidden_dim);
-  product_.resize(max_rows * ld_product());
+  product_.resize(max_rows * RowStride(layers_[0].down.n_out_padded()));
   int64_t ld_ffn = 0;  // the maps of each layer may have other forms
   for (const Layer& l : layers_) ld_ffn = std::max(ld_ffn, RowStride(l.gate_up.n_out_padded()));
   ffn_.resize(max_rows * ld_ffn);
@@ -103,18 +103,9 @@ void Transformer::Norm(const std::vector<float>& weight, int64_t n_rows) {
   });
 }
 
-void Transformer::Add(const std::vector<float>& bias, int64_t n_rows) {
-  const int64_t dim = config().hidden_dim;
-  ForRows(pool_, n_rows, [&](int64_t i) {
-    float* product = product_.data() + i * ld_product();
-    if (!bias.empty()) Kernels().add(bias.data(), product, dim);
-    Kernels().add(product, x_.data() + i * dim, dim);
-  });
-}
-
 void Transformer::Attend(int64_t layer, absl::Span<const Group> groups) {
   const float* x = normed_.data();
-  float* product = product_.data();
+  float* residual = x_.data();
   for (const Group& group : groups) {
     WeightSet& set = *weight_sets_[group.weight_set];
     if (observer_) {
@@ -123,9 +114,9 @@ void Transformer::Attend(int64_t layer, absl::Span<const Group> groups) {
     const LayerRows rows = set.Project(layer, x);
     for (AttentionMechanism* m : group.mechanisms) m->Attend(rows);
     if (observer_) observer_(layer, LinearInput::kOutput, rows.out, rows.ld_out, group.n_rows);
-    set.Output(layer, product, ld_product());
+    set.Output(layer, residual, product_.data());
     x += group.n_rows * config().hidden_dim;
-    product += group.n_rows * ld_product();
+    residual += group.n_rows * config().hidden_dim;
   }
 }
 
@@ -133,16 +124,16 @@ void Transformer::FeedForward(int64_t layer_index, int64_t n_rows) {
   const Layer& layer = layers_[layer_index];
   const int64_t dim = config().hidden_dim, ld = RowStride(layer.gate_up.n_out_padded());
   if (observer_) observer_(layer_index, LinearInput::kGateUp, normed_.data(), dim, n_rows);
-  GatedLinear(layer.gate_up, layer.gate_up_bias, normed_.data(), dim, n_rows, ffn_.data(), ld,
-              pool_);
-  if (observer_) observer_(layer_index, LinearInput::kDown, ffn_.data(), ld, n_rows);
-  Linear(layer.down, ffn_.data(), ld, n_rows, product_.data(), ld_product(), pool_);
+  const LinearRows gated =
+      GatedLinear(layer.gate_up, layer.gate_up_bias, {normed_.data(), dim}, n_rows,
+                  observer_ ? nullptr : &layer.down, ffn_.data(), ld, pool_);
+  if (observer_) observer_(layer_index, LinearInput::kDown, gated.x, gated.ldx, n_rows);
+  AddLinear(layer.down, layer.down_bias, gated, n_rows, x_.data(), dim, product_.data(), pool_);
 }
 
 absl::Status Transformer::Forward(absl::Span<const int32_t> tokens,
                                   absl::Span<const int64_t> positions,
                                   absl::Span<const Group> groups) {
-  static const std::vector<float> kNoBias;  // Output adds its own
   const auto n_rows = static_cast<int64_t>(tokens.size());
   LK_RETURN_IF_ERROR(Embed(tokens));
   for (const Group& group : groups) {
@@ -153,10 +144,8 @@ absl::Status Transformer::Forward(absl::Span<const int32_t> tokens,
     const Layer& layer = layers_[i];
     Norm(layer.attention_norm, n_rows);
     Attend(i, groups);  // project, attend, output
-    Add(kNoBias, n_rows);
     Norm(layer.ffn_norm, n_rows);
     FeedForward(i, n_rows);
-    Add(layer.down_bias, n_rows);
   }
   return absl::OkStatus();
 }
@@ -174,8 +163,8 @@ absl::Status Transformer::Logits(absl::Span<const int64_t> rows) {
     Kernels().rms_norm(x_.data() + rows[i] * dim, final_norm_.data(), config().rms_norm_eps,
                        normed_.data() + i * dim, dim);
   }
-  Linear(lm_head_, normed_.data(), dim, n_rows, logits_.data(), RowStride(lm_head_.n_out_padded()),
-         pool_);
+  Linear(lm_head_, {normed_.data(), dim}, n_rows, logits_.data(),
+         RowStride(lm_head_.n_out_padded()), pool_);
   return absl::OkStatus();
 }
 

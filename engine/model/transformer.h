@@ -58,14 +58,10 @@ class Transformer : public Decoder {
   absl::Status Embed(absl::Span<const int32_t> tokens);
   // normed_ = the norm of x_.
   void Norm(const std::vector<float>& weight, int64_t n_rows);
-  // x_ += product_ + bias; an empty bias is none.
-  void Add(const std::vector<float>& bias, int64_t n_rows);
-  // product_ = the attention of normed_, by weight set and mechanism.
+  // x_ += the attention of normed_, by weight set and mechanism.
   void Attend(int64_t layer, absl::Span<const Group> groups);
-  // product_ = the feed-forward network of normed_, without the last bias.
+  // x_ += the feed-forward network of normed_.
   void FeedForward(int64_t layer, int64_t n_rows);
-
-  int64_t ld_product() const { return RowStride(layers_[0].down.n_out_padded()); }
 
   ThreadPool& pool_;
   Observer observer_;
@@ -77,7 +73,7 @@ class Transformer : public Decoder {
   PackedWeight lm_head_;
 
   // Rows of the step: residual stream, normed input, product to add, gate and up; logits.
-  std::vector<float> x_, normed_, product_, ffn_, logits_;
+  AlignedVector<float> x_, normed_, product_, ffn_, logits_;
 };
 
 }  // namespace lowkey

@@ -135,19 +135,16 @@ void WeightSet::Rotate(const Layer& layer, const float* x) {
 LayerRows WeightSet::Project(int64_t layer_index, const float* x) {
   const Layer& layer = layers_[layer_index];
   if (layer.qkv.n_out() > 0) {
-    Linear(layer.qkv, x, config_.hidden_dim, n_rows_, qkv_.data(), ld_qkv(), pool_);
+    Linear(layer.qkv, {x, config_.hidden_dim}, n_rows_, qkv_.data(), ld_qkv(), pool_);
     Rotate(layer, x);
   }
   return RowsOf(layer_index, x, qkv_.data(), ld_qkv(), attended_.data());
 }
 
-void WeightSet::Output(int64_t layer_index, float* product, int64_t ld_product) {
+void WeightSet::Output(int64_t layer_index, float* residual, float* scratch) {
   const Layer& layer = layers_[layer_index];
-  Linear(layer.o, attended_.data(), out_dim(), n_rows_, product, ld_product, pool_);
-  if (layer.o_bias.empty()) return;
-  ForRows(pool_, n_rows_, [&](int64_t row) {
-    Kernels().add(layer.o_bias.data(), product + row * ld_product, config_.hidden_dim);
-  });
+  AddLinear(layer.o, layer.o_bias, {attended_.data(), out_dim()}, n_rows_, residual,
+            config_.hidden_dim, scratch, pool_);
 }
 
 int64_t WeightSet::weight_bytes() const {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/attention/attention.h"
+#include "engine/base/aligned_vector.h"
 #include "engine/base/thread_pool.h"
 #include "engine/kernels/linear.h"
 #include "engine/loader/checkpoint.h"
@@ -65,8 +66,9 @@ class WeightSet : public WeightSetSizes {
   // Returns the layer's q, k, v of all rows of x [n_rows, hidden_dim], after norms of heads and
   // RoPE; all nullptr where the set has no queries.
   LayerRows Project(int64_t layer, const float* x);
-  // product [n_rows, hidden_dim padded] = Wo LayerRows::out (which the mechanisms filled) + bias.
-  void Output(int64_t layer, float* product, int64_t ld_product);
+  // residual [n_rows, hidden_dim] += Wo LayerRows::out (which the mechanisms filled) + bias, with
+  // scratch for AddLinear.
+  void Output(int64_t layer, float* residual, float* scratch);
 
   int64_t n_rows() const { return n_rows_; }
   int64_t weight_bytes() const;
@@ -90,7 +92,7 @@ class WeightSet : public WeightSetSizes {
   std::vector<double> inverse_frequencies_;  // [key_dim / 2]
   int64_t most_qkv_padded_ = 0;              // of a layer's product
   int64_t n_rows_ = 0;
-  std::vector<float> qkv_, attended_, cos_, sin_;
+  AlignedVector<float> qkv_, attended_, cos_, sin_;
 };
 
 // Returns the tensors' values one after the other; absent tensors are left out.

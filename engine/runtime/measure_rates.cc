@@ -185,7 +185,7 @@ absl::Status MeasureLinear(const TensorView& weights, const WeightStorage& stora
   const int64_t ld = RowStride(packed.n_out_padded());
   std::vector<float> y(kMostLinearRows * ld);
   const auto multiply = [&](int64_t n_rows) {
-    Linear(packed, x.data(), n, n_rows, y.data(), ld, pool);
+    Linear(packed, {x.data(), n}, n_rows, y.data(), ld, pool);
     return absl::OkStatus();
   };
   return SetLinearRates(n, multiply, profile);

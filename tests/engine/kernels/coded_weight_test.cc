@@ -127,7 +127,7 @@ std::vector<float> Product(const PackedWeight& w, const std::vector<float>& x, i
                            int n_threads = 1) {
   ThreadPool pool(n_threads);
   std::vector<float> y(n_rows * w.n_out_padded(), -1.0f);
-  Linear(w, x.data(), w.n_in(), n_rows, y.data(), w.n_out_padded(), pool);
+  Linear(w, {x.data(), w.n_in()}, n_rows, y.data(), w.n_out_padded(), pool);
   return y;
 }
 

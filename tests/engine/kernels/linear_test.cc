@@ -57,7 +57,7 @@ std::vector<float> Product(const PackedWeight& w, const std::vector<float>& x, i
                            int64_t n_rows, int n_threads = 1) {
   ThreadPool pool(n_threads);
   std::vector<float> y(n_rows * w.n_out_padded(), -1.0f);
-  Linear(w, x.data() + first_row * w.n_in(), w.n_in(), n_rows, y.data(), w.n_out_padded(), pool);
+  Linear(w, {x.data() + first_row * w.n_in(), w.n_in()}, n_rows, y.data(), w.n_out_padded(), pool);
   return y;
 }
 
@@ -242,17 +242,49 @@ TEST_P(LinearTest, GatedRowsHaveTheBitsOfTheirParts) {
   for (int64_t n : {33, 64, 1600}) {
     const PackedWeight w = Pack({Random(n * n_in, 1), Random(n * n_in, 2)}, n_in, GetParam());
     const int64_t ld = w.n_out_padded() + 3;
-    for (int64_t n_rows : {1, 33, 49}) {
+    for (int64_t n_rows : {1, 33, n == 64 ? 513 : 49}) {
       const std::vector<float> x = Random(n_rows * n_in, 3);
       for (const std::vector<float>& bias : {std::vector<float>(), Random(2 * n, 4)}) {
         std::vector<float> y(n_rows * ld);
-        GatedLinear(w, bias, x.data(), n_in, n_rows, y.data(), ld, pool);
+        GatedLinear(w, bias, {x.data(), n_in}, n_rows, nullptr, y.data(), ld, pool);
         for (int64_t i = 0; i < n_rows; ++i) {
           std::vector<float> want = Product(w, x, i, 1);
           if (!bias.empty()) table.add(bias.data(), want.data(), 2 * n);
           table.silu_mul(want.data(), want.data() + n, want.data(), n);
           ASSERT_EQ(std::memcmp(y.data() + i * ld, want.data(), n * sizeof(float)), 0)
               << "row " << i << " of " << n_rows << ", " << n << " outputs";
+        }
+      }
+    }
+  }
+}
+
+// Rows go through two weights, many at once and each alone.
+TEST_P(LinearTest, FeedForwardRowsHaveTheBitsOfRowsAlone) {
+  const int64_t n_in = 70;
+  ThreadPool pool(2);
+  for (const int64_t n : {33, 64, 96}) {
+    const PackedWeight w = Pack({Random(n * n_in, 1), Random(n * n_in, 2)}, n_in, GetParam());
+    for (const int64_t n_out : {40, 64}) {
+      const PackedWeight next = Pack({Random(n_out * n, 3)}, n, GetParam());
+      const int64_t ld = w.n_out_padded() + 3;
+      for (const std::vector<float>& bias : {std::vector<float>(), Random(n_out, 4)}) {
+        const auto feed = [&](const float* x, int64_t n_rows, std::vector<float> y) {
+          std::vector<float> gated(n_rows * ld), scratch(n_rows * RowStride(next.n_out_padded()));
+          const LinearRows rows =
+              GatedLinear(w, {}, {x, n_in}, n_rows, &next, gated.data(), ld, pool);
+          AddLinear(next, bias, rows, n_rows, y.data(), n_out, scratch.data(), pool);
+          return y;
+        };
+        for (const int64_t n_rows : {1, 31, 33, 49, n == 64 ? 513 : 50}) {
+          const std::vector<float> x = Random(n_rows * n_in, 5), y = Random(n_rows * n_out, 6);
+          const std::vector<float> got = feed(x.data(), n_rows, y);
+          for (int64_t i = 0; i < n_rows; ++i) {
+            const auto first = y.begin() + i * n_out;
+            const std::vector<float> want = feed(x.data() + i * n_in, 1, {first, first + n_out});
+            ASSERT_EQ(std::memcmp(&got[i * n_out], want.data(), n_out * sizeof(float)), 0)
+                << "row " << i << " of " << n_rows << ", " << n << " and " << n_out << " outputs";
+          }
         }
       }
     }

@@ -298,10 +298,10 @@ TEST_P(TilesTest, LinearHasThePortableBits) {
     for (int64_t n_rows : {1, 3, 8, 17, 33, 530}) {
       const std::vector<float> x = Random(n_rows * n_in, 2);
       std::vector<float> got(n_rows * ldy);
-      Linear(*packed, x.data(), n_in, n_rows, got.data(), ldy, two);
+      Linear(*packed, {x.data(), n_in}, n_rows, got.data(), ldy, two);
       for (int64_t i = 0; i < n_rows; i += std::max<int64_t>(1, n_rows / 5)) {
         std::vector<float> want(ldy);
-        Linear(*portable, x.data() + i * n_in, n_in, 1, want.data(), ldy, one);
+        Linear(*portable, {x.data() + i * n_in, n_in}, 1, want.data(), ldy, one);
         ASSERT_EQ(std::memcmp(got.data() + i * ldy, want.data(), 4 * ldy), 0)
             << DTypeName(dtype) << ": row " << i << " of " << n_rows;
       }
