@@ -1,5 +1,7 @@
 #include "engine/attention/pages/paged_kv.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "engine/base/dtype.h"
@@ -14,14 +16,42 @@ float LoadElement(const std::byte* p, StorageType type, int64_t i) {
   return ToFloat(BFloat16{reinterpret_cast<const uint16_t*>(p)[i]});
 }
 
+// Writes n numbers as elements of a page.
+void Store(const float* x, int64_t n, float* out) { std::copy_n(x, n, out); }
+void Store(const float* x, int64_t n, uint16_t* out) { Kernels().to_bf16(x, out, n); }
+
 template <typename T>
 void WriteToken(const AttentionGeometry& g, const KvTile& tile, int64_t slot, float scale,
                 const float* k, const float* v) {
+  constexpr int64_t kChunk = 64;
   T* keys = reinterpret_cast<T*>(tile.keys) + slot;
+  for (int64_t first = 0; first < g.key_dim(); first += kChunk) {
+    const int64_t n = std::min(kChunk, g.key_dim() - first);
+    std::array<float, kChunk> scaled;
+    std::array<T, kChunk> column;
+    for (int64_t j = 0; j < n; ++j) scaled[j] = scale * k[first + j];
+    Store(scaled.data(), n, column.data());
+    for (int64_t j = 0; j < n; ++j) keys[(first + j) * kPageTokens] = column[j];
+  }
   T* values = reinterpret_cast<T*>(tile.values) + slot * g.head_dim_padded();
-  for (int64_t j = 0; j < g.key_dim(); ++j) keys[j * kPageTokens] = Convert<T>(scale * k[j]);
-  for (int64_t j = 0; j < g.head_dim; ++j) values[j] = Convert<T>(v[j]);
-  for (int64_t j = g.head_dim; j < g.head_dim_padded(); ++j) values[j] = T{};
+  Store(v, g.head_dim, values);
+  std::fill(values + g.head_dim, values + g.head_dim_padded(), T{});
+}
+
+// Writes rows [begin, end) of a segment, of one KV head.
+void WriteRows(const AttentionGeometry& g, const Segment& s, const LayerRows& rows, int64_t head,
+               int64_t begin, int64_t end, KeyScale key_scale) {
+  const auto write =
+      g.cache_type == StorageType::kFloat32 ? WriteToken<float> : WriteToken<uint16_t>;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t position = s.first_position + i, row = s.first_row + i;
+    const PageHandle& page = s.sequence->pages[position / kPageTokens];
+    const KvTile tile = TileOf(g, page, rows.layer, head);
+    const float* key = rows.k + row * rows.ld_qkv + head * g.key_dim();
+    const float scale = key_scale == nullptr ? 1.0f : key_scale(s, key, g.key_dim());
+    const float* value = rows.v + row * rows.ld_qkv + head * g.head_dim;
+    write(g, tile, position % kPageTokens, scale, key, value);
+  }
 }
 
 }  // namespace
@@ -64,21 +94,16 @@ absl::Status TakePages(const Segment& segment, int64_t page_bytes, Cache& cache)
 
 void WriteKv(const AttentionGeometry& g, absl::Span<const Segment> segments, const LayerRows& rows,
              ThreadPool& pool, KeyScale key_scale) {
-  const auto n_tasks = static_cast<int64_t>(segments.size()) * g.n_kv_heads;
+  // Each segment's rows are cut into as many runs as the longest one's.
+  int64_t n_runs = 1;
+  for (const Segment& s : segments) n_runs = std::max(n_runs, PagesFor(s.n_rows));
+  const auto n_tasks = static_cast<int64_t>(segments.size()) * n_runs * g.n_kv_heads;
   pool.ParallelFor(n_tasks, [&](int64_t task, int) {
-    const Segment& s = segments[task / g.n_kv_heads];
-    const int64_t head = task % g.n_kv_heads;
-    for (int64_t i = 0; i < s.n_rows; ++i) {
-      const int64_t position = s.first_position + i, row = s.first_row + i;
-      const PageHandle& page = s.sequence->pages[position / kPageTokens];
-      const KvTile tile = TileOf(g, page, rows.layer, head);
-      const auto write =
-          g.cache_type == StorageType::kFloat32 ? WriteToken<float> : WriteToken<uint16_t>;
-      const float* key = rows.k + row * rows.ld_qkv + head * g.key_dim();
-      const float scale = key_scale == nullptr ? 1.0f : key_scale(s, key, g.key_dim());
-      const float* value = rows.v + row * rows.ld_qkv + head * g.head_dim;
-      write(g, tile, position % kPageTokens, scale, key, value);
-    }
+    const int64_t run = task / g.n_kv_heads;
+    const Segment& s = segments[run / n_runs];
+    const int64_t begin = run % n_runs * kPageTokens;
+    WriteRows(g, s, rows, task % g.n_kv_heads, begin, std::min(begin + kPageTokens, s.n_rows),
+              key_scale);
   });
 }
 
