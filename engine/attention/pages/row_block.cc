@@ -14,7 +14,8 @@ namespace {
 // KiB page in L2.
 constexpr int64_t kTargetRows = 48;
 // A matrix unit multiplies so fast that packing a page needs more rows to be worth it.
-constexpr int64_t kUnitTargetRows = 384;
+constexpr int64_t kUnitTargetRows = 192;
+constexpr int64_t kUnitPageRows = 768;
 // Up to six rows are multiplied by a quantized page's codes; for more rows its numbers are widened
 // first.
 constexpr int64_t kFewRows = 6;
@@ -25,6 +26,11 @@ constexpr float kHidden = -std::numeric_limits<float>::infinity();
 int64_t MaxRowBlockTokens(const AttentionGeometry& g) {
   const int64_t n_rows = Kernels().has_matrix_unit ? kUnitTargetRows : kTargetRows;
   return std::max<int64_t>(1, n_rows / g.group());
+}
+
+int64_t MaxPageBlockTokens(const AttentionGeometry& g) {
+  if (!Kernels().has_matrix_unit) return MaxRowBlockTokens(g);
+  return std::max<int64_t>(1, kUnitPageRows / g.group());
 }
 
 void AppendRowBlocks(const AttentionGeometry& g, int32_t segment_index, const Segment& segment,
@@ -43,8 +49,8 @@ void AppendRowBlocks(const AttentionGeometry& g, int32_t segment_index, const Se
   std::reverse(tasks.begin() + first_task, tasks.end());
 }
 
-void RowBlock::Reserve(const AttentionGeometry& g) {
-  const int64_t n_rows = RoundUp(MaxRowBlockTokens(g) * g.group(), kUnitRows);
+void RowBlock::Reserve(const AttentionGeometry& g, int64_t n_tokens) {
+  const int64_t n_rows = RoundUp(n_tokens * g.group(), kUnitRows);
   q_stride_ = DotWidth(g);
   q_.resize(n_rows * q_stride_);
   out_stride_ = g.head_dim_padded();
@@ -212,9 +218,13 @@ void RowBlock::AttendPairs(int64_t page, int64_t end) {
   if (!sees_all) {
     for (int64_t r = 0; r < n_rows_; ++r) visible_[r] = VisibleTo(r, page, end);
   }
-  Kernels().attend_pairs({bf16_q_.data(), q_stride_, key_pairs_.data(), value_pairs_.data(),
-                          sees_all ? nullptr : visible_.data(), states_.data(), out_.data(),
-                          n_rows_});
+  // Rows before the page see nothing of it: whole tiles of them are left out.
+  const int64_t before = std::max<int64_t>(0, page * kPageTokens - first_position_);
+  const int64_t first = before * geometry_.group() / kUnitRows * kUnitRows;
+  Kernels().attend_pairs({bf16_q_.data() + first * q_stride_, q_stride_, key_pairs_.data(),
+                          value_pairs_.data(), sees_all ? nullptr : visible_.data() + first,
+                          states_.data() + first, out_.data() + first * out_stride_,
+                          n_rows_ - first});
 }
 
 void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {

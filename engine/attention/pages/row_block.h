@@ -27,10 +27,13 @@ struct RowCuts {
   std::optional<int64_t> max_tokens = {};
 };
 
-// Returns the tokens of a block of at most about 48 query rows, 384 with a matrix unit.
+// Returns the tokens of a block of at most about 48 query rows, 192 with a matrix unit.
 int64_t MaxRowBlockTokens(const AttentionGeometry& geometry);
+// Returns the tokens of a block that reads pages alone, of at most 768 query rows with a matrix
+// unit: they share the packing of a page.
+int64_t MaxPageBlockTokens(const AttentionGeometry& geometry);
 
-// Cuts [0, n_rows) of a segment into blocks of at most MaxRowBlockTokens, and at `cuts`, and
+// Cuts [0, n_rows) of a segment into blocks of at most MaxRowBlockTokens, or cuts.max_tokens, and
 // appends a task for every block and KV head, latest block first (it reads most).
 void AppendRowBlocks(const AttentionGeometry& geometry, int32_t segment_index,
                      const Segment& segment, const RowCuts& cuts, std::vector<RowBlockTask>& tasks);
@@ -51,7 +54,11 @@ struct ColumnTile {
 // Every operation on a row is a chain of its own, so its bits do not depend on the block it is in.
 class RowBlock {
  public:
-  void Reserve(const AttentionGeometry& geometry);
+  // Takes memory for blocks of n_tokens.
+  void Reserve(const AttentionGeometry& geometry, int64_t n_tokens);
+  void Reserve(const AttentionGeometry& geometry) {
+    Reserve(geometry, MaxRowBlockTokens(geometry));
+  }
 
   void Begin(const AttentionGeometry& geometry, const Segment& segment, const RowBlockTask& task,
              const LayerRows& rows);

@@ -14,12 +14,15 @@ namespace {
 constexpr int64_t kSpreadPages = 16;
 // With this many tasks per thread, threads end at the same time without spreading.
 constexpr int64_t kTasksPerThread = 16;
+// Blocks are only as large as leaves this many for each thread.
+constexpr int64_t kBlocksPerThread = 4;
 
 }  // namespace
 
 HostStandard::HostStandard(Mechanism id, const AttentionContext& context)
     : StandardPolicy(id, context), row_blocks_(context.pool->n_threads()) {
-  for (RowBlock& b : row_blocks_) b.Reserve(context_.geometry);
+  for (RowBlock& b : row_blocks_)
+    b.Reserve(context_.geometry, MaxPageBlockTokens(context_.geometry));
 }
 
 absl::Status HostStandard::PlanPages(int32_t segment_index, const Segment& segment) {
@@ -39,12 +42,18 @@ absl::Status HostStandard::Plan(absl::Span<const Segment> segments) {
   segments_ = segments;
   tasks_.clear();
   close_tasks_.clear();
+  const AttentionGeometry& g = context_.geometry;
+  int64_t n_rows = 0;
+  for (const Segment& segment : segments) n_rows += segment.n_rows;
+  const int64_t block_tokens =
+      std::clamp(n_rows * g.n_kv_heads / (kBlocksPerThread * context_.pool->n_threads()),
+                 MaxRowBlockTokens(g), MaxPageBlockTokens(g));
   for (size_t i = 0; i < segments.size(); ++i) {
     const auto index = static_cast<int32_t>(i);
     LK_RETURN_IF_ERROR(PlanPages(index, segments[i]));
-    RowCuts cuts;
+    RowCuts cuts{.max_tokens = block_tokens};
     if (IsQuantized(segments[i].sequence->options)) cuts.every = kPageTokens;
-    AppendRowBlocks(context_.geometry, index, segments[i], cuts, tasks_);
+    AppendRowBlocks(g, index, segments[i], cuts, tasks_);
   }
   PlanParts();
   return absl::OkStatus();

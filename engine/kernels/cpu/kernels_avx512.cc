@@ -153,6 +153,16 @@ struct Avx512 {
   static Row RoundRow(const Vec* two) {
     return reinterpret_cast<Row>(_mm512_cvtne2ps_pbh(two[1], two[0]));
   }
+  // Says whether no number is subnormal: RoundRow takes those for zero.
+  static bool RoundsExactly(const Vec* two) {
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff), one = _mm512_set1_epi32(1);
+    const auto subnormal = [&](Vec x) {
+      const __m512i less_one =
+          _mm512_sub_epi32(_mm512_and_si512(_mm512_castps_si512(x), magnitude), one);
+      return _mm512_cmplt_epu32_mask(less_one, _mm512_set1_epi32(0x7fffff));
+    };
+    return _mm512_kortestz(subnormal(two[0]), subnormal(two[1])) != 0;
+  }
   // out[2 i] = even[i] and out[2 i + 1] = odd[i], i < 32.
   static void Interleave(Row even, Row odd, uint16_t* out) {
     // The low halves of both, then the high ones, as words that are widened and joined.

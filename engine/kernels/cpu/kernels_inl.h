@@ -216,7 +216,19 @@ inline uint16_t RoundToBf16(float x) {
 
 template <class V>
 void ToBf16(const float* x, uint16_t* out, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) out[i] = RoundToBf16(x[i]);
+  int64_t i = 0;
+  if constexpr (V::kHalves == 1) {
+    constexpr int64_t kStep = 2 * V::kLanes;
+    for (; i + kStep <= n; i += kStep) {
+      const typename V::Vec two[2] = {V::Load(x + i), V::Load(x + i + V::kLanes)};
+      if (!V::RoundsExactly(two)) {
+        for (int64_t j = i; j < i + kStep; ++j) out[j] = RoundToBf16(x[j]);
+        continue;
+      }
+      V::StoreRow(out + i, V::RoundRow(two));
+    }
+  }
+  for (; i < n; ++i) out[i] = RoundToBf16(x[i]);
 }
 
 template <class V>

@@ -126,6 +126,7 @@ struct Neon {
   using Row = uint16x8_t;
   static Row LoadRow(const uint16_t* p) { return vld1q_u16(p); }
   static void StoreRow(uint16_t* p, Row row) { vst1q_u16(p, row); }
+  static bool RoundsExactly(const Vec*) { return true; }
   static Row RoundRow(const Vec* two) { return vcombine_u16(ToBf16(two[0]), ToBf16(two[1])); }
   // out[2 i] = even[i] and out[2 i + 1] = odd[i], i < 8.
   static void Interleave(Row even, Row odd, uint16_t* out) {

@@ -284,6 +284,7 @@ struct PortableBf16Of : PortableOf<kWidth> {
     return row;
   }
   static void StoreRow(uint16_t* p, const Row& row) { __builtin_memcpy(p, &row, sizeof(row)); }
+  static bool RoundsExactly(const Vec*) { return true; }
   static Row RoundRow(const Vec* two) {
     Row row;
     for (int i = 0; i < 2; ++i) StoreBf16(row.v + i * kLanes, two[i]);

@@ -42,7 +42,7 @@ void ExpectCovered(const AttentionGeometry& g, const Cut& c) {
 }
 
 TEST(AppendRowBlocks, TakesAboutAsManyRowsWhateverTheirHeads) {
-  const int64_t most = Kernels().has_matrix_unit ? 384 : 48;
+  const int64_t most = Kernels().has_matrix_unit ? 192 : 48;
   for (int64_t group : {1, 2, 5, 48, 500}) {
     const AttentionGeometry g{1, 2 * group, 2, 8, std::nullopt, StorageType::kFloat32};
     EXPECT_EQ(MaxRowBlockTokens(g), std::max<int64_t>(1, most / group));
