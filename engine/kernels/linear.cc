@@ -177,11 +177,15 @@ void MultiplyByUnit(const PackedPart& part, const KernelTable& kernels, const Pa
   float* const sums = scratch.data();
   for (int64_t p = first; p < first + count; p += group) {
     const int64_t n_panels = std::min(group, first + count - p);
+    const int64_t n = n_halves * n_panels;
+    const auto panel_at = [&](int64_t i) {
+      return p + i % n_panels + i / n_panels * (part.n_panels / 2);
+    };
     for (int64_t k = 0; k < n_in; k += block_k) {
-      for (int64_t i = 0; i < n_halves * n_panels; ++i) {
-        const int64_t panel = p + i % n_panels + i / n_panels * (part.n_panels / 2);
-        MultiplyBlock(part, kernels, rows,
-                      {k, std::min(block_k, n_in - k), panel, 1, n_in * kPanel},
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t panel = panel_at(i), n_k = std::min(block_k, n_in - k);
+        const int64_t next = (panel_at((i + 1) % n) - panel) * n_in + (i + 1 < n ? 0 : n_k);
+        MultiplyBlock(part, kernels, rows, {k, n_k, panel, 1, next * kPanel},
                       {sums + i * panel_sums, kPanel});
       }
     }

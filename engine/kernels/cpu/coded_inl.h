@@ -7,129 +7,11 @@
 #include <cstdint>
 
 #include "engine/kernels/coded_weight.h"
+#include "engine/kernels/cpu/coded_chunk_inl.h"
 #include "engine/kernels/cpu/numbers_inl.h"
 #include "engine/kernels/kernels.h"
 
 namespace lowkey::cpu {
-
-// ------------------------------------------------------------------ weights
-
-// Codes that stay as they are stored are asked for this far ahead, to hide the memory's latency.
-inline constexpr int64_t kCodesAhead = 2048;  // bytes
-
-// Some groups of a panel, expanded.
-template <class V>
-struct ExpandedChunk {
-  static constexpr int64_t kPanel = 2 * V::kLanes;
-  static constexpr int64_t kMaxGroups = kMaxCodedChunk / 16;
-  int64_t n_groups;
-  const int8_t* codes[kMaxGroups];  // of a group: [inputs / side][kPanel][side]
-  alignas(64) float scales[kMaxGroups][kPanel];
-  float adds[kMaxGroups][kPanel];  // where the format has them
-  alignas(64) int8_t unpacked[kMaxCodedChunk * kPanel];
-};
-
-// Unpacks a unit of 32 inputs of codes of fewer than 8 bits.
-template <class V, int kBits, int kZero>
-inline void UnpackUnit(const uint8_t* __restrict unit, int8_t* __restrict out) {
-  constexpr int64_t kHalf = kCodeUnit / 2 * 2 * V::kLanes;
-  [[maybe_unused]] const uint8_t* high = unit + kHalf;
-  if constexpr (kBits == 4) {
-    for (int64_t j = 0; j < kHalf; ++j) {
-      out[j] = static_cast<int8_t>((unit[j] & 15) - kZero);
-      out[j + kHalf] = static_cast<int8_t>((unit[j] >> 4) - kZero);
-    }
-  } else {
-    constexpr int kHighBits = kBits - 4, kPlanes = 8 / kHighBits;
-    constexpr int64_t kPlane = 2 * kHalf / kPlanes;
-#pragma GCC unroll 8
-    for (int plane = 0; plane < kPlanes; ++plane) {
-      const uint8_t* low = unit + plane * kPlane % kHalf;
-      const int shift = plane < kPlanes / 2 ? 0 : 4;
-      for (int64_t j = 0; j < kPlane; ++j) {
-        const int four = low[j] >> shift & 15;
-        const int above = high[j] >> (plane * kHighBits) & ((1 << kHighBits) - 1);
-        out[plane * kPlane + j] = static_cast<int8_t>((four | above << 4) - kZero);
-      }
-    }
-  }
-}
-
-template <class V, bool kIsBFloat16>
-inline typename V::Vec LoadScale(const std::byte* p, int64_t column) {
-  const auto* bits = reinterpret_cast<const uint16_t*>(p) + column;
-  if constexpr (kIsBFloat16) {
-    return V::Load(bits);
-  } else {
-    return V::LoadFloat16(bits);
-  }
-}
-
-// Expands a block's header: the scales of its groups, from group `first` of the chunk on.
-template <class V, CodeFormat kFormat>
-inline void ExpandScales(const std::byte* block, int64_t first, ExpandedChunk<V>& out) {
-  constexpr CodeShape kShape = kCodeShapes[static_cast<int>(kFormat)];
-  constexpr int64_t kPanel = 2 * V::kLanes, kGroups = kShape.block / kShape.group;
-  const std::byte* adds = block + 2 * kPanel;
-  const auto* zeros = reinterpret_cast<const int8_t*>(adds);
-  const auto* factors = reinterpret_cast<const int8_t*>(adds + (kShape.stores_add    ? 2 * kPanel
-                                                                : kShape.stores_zero ? kPanel
-                                                                                     : 0));
-  for (int64_t column = 0; column < kPanel; column += V::kLanes) {
-    const auto scale = LoadScale<V, kShape.is_bfloat16>(block, column);
-    auto add = V::Zero();
-    if constexpr (kShape.stores_add) add = LoadScale<V, false>(adds, column);
-    if constexpr (kShape.stores_zero) add = V::Mul(scale, V::Load(zeros + column));
-    if constexpr (kShape.is_negative) add = V::Sub(V::Zero(), add);
-    for (int64_t g = 0; g < kGroups; ++g) {
-      const int8_t* factor = factors + g * kPanel + column;
-      auto group_scale = scale, group_add = add;
-      if constexpr (kShape.sub_bytes > 0) group_scale = V::Mul(scale, V::Load(factor));
-      if constexpr (kShape.sub_bytes > 1) {
-        group_add = V::Mul(add, V::Load(factor + kGroups * kPanel));
-      }
-      V::Store(out.scales[first + g] + column, group_scale);
-      if constexpr (kShape.has_add()) V::Store(out.adds[first + g] + column, group_add);
-    }
-  }
-}
-
-// Expands n_in inputs: whole blocks, at most kMaxCodedChunk. Codes of 4 bits may stay packed.
-// kSigns takes the zero off codes for rows of 8 bits. kAsks asks the memory for what follows.
-template <class V, CodeFormat kFormat, bool kUnpacks, bool kAsks, bool kSigns = false>
-[[gnu::noinline]] void Expand(const std::byte* b, int64_t n_in, ExpandedChunk<V>& out) {
-  constexpr CodeShape kShape = kCodeShapes[static_cast<int>(kFormat)];
-  constexpr int64_t kPanel = 2 * V::kLanes, kGroups = kShape.block / kShape.group;
-  out.n_groups = n_in / kShape.group;
-  for (int64_t k = 0; k < n_in; k += kShape.block, b += kPanel * kShape.bytes()) {
-    ExpandScales<V, kFormat>(b, k / kShape.group, out);
-    const std::byte* codes = b + kPanel * kShape.header_bytes();
-    const int8_t* expanded = reinterpret_cast<const int8_t*>(codes);
-    if constexpr (kShape.bits < 8 && kAsks) {
-      for (int64_t at = 0; at < kPanel * kShape.bytes(); at += 64) {
-        __builtin_prefetch(b + at + kCodesAhead);
-      }
-    } else if constexpr (kShape.bits == 8) {
-      // Tiles ask for codes; this asks for the header of the next chunk's block.
-      __builtin_prefetch(b + n_in / kShape.block * kPanel * kShape.bytes());
-    }
-    if constexpr (kUnpacks) {
-      int8_t* unpacked = out.unpacked + k * kPanel;
-      for (int64_t unit = 0; unit < kShape.block / kCodeUnit; ++unit) {
-        UnpackUnit<V, kShape.bits, kShape.row_bits == 8 && !kSigns ? 0 : kShape.zero>(
-            reinterpret_cast<const uint8_t*>(codes) + unit * kCodeUnit * kPanel * kShape.bits / 8,
-            unpacked + unit * kCodeUnit * kPanel);
-      }
-      expanded = unpacked;
-    }
-    for (int64_t g = 0; g < kGroups; ++g) {
-      out.codes[k / kShape.group + g] =
-          expanded + g * kShape.group * kPanel * (kUnpacks ? 8 : kShape.bits) / 8;
-    }
-  }
-}
-
-// ------------------------------------------------------------------ products
 
 // TileKind holds what a tile's code must know about its weight's format when it is compiled.
 struct TileKind {
@@ -412,21 +294,25 @@ void PackedTileOf(const ExpandedChunk<V>& chunk, const TileRows& tile, float* c,
   PackedTile<V, kRows, kKind>(chunk, tile, c, ldc);
 }
 
-template <class V, CodeFormat kFormat, bool kUnpacks>
-void MultiplyCoded(const CodedProductArgs& p) {
+// Walks over the panels of a product, the chunks of each, and the tiles of at most max_tile_rows
+// rows that meet a chunk. Calls expand(b, n_in) with a chunk's codes, then multiply(t, rows, c) with
+// the number of each tile, its rows and where its results are.
+template <class V, CodeFormat kFormat, class ExpandChunk, class MultiplyTile>
+[[gnu::always_inline]] inline void ForCodedTiles(const CodedProductArgs& p, int64_t max_tile_rows,
+                                                 const ExpandChunk& expand,
+                                                 const MultiplyTile& multiply) {
   constexpr CodeShape kShape = kCodeShapes[static_cast<int>(kFormat)];
   constexpr int64_t kPanel = 2 * V::kLanes;
   const auto bytes = [&](int64_t n_in) { return n_in / kShape.block * kPanel * kShape.bytes(); };
   const int64_t group_bytes = bytes(kShape.block) * kShape.group / kShape.block;
-  ExpandedChunk<V> chunk;
   // These are NumTiles and NextTileRows of kernels.h.
-  const int64_t n_tiles = (p.n_rows + V::kMaxRows - 1) / V::kMaxRows;
+  const int64_t n_tiles = (p.n_rows + max_tile_rows - 1) / max_tile_rows;
   const int64_t n_all_groups = p.lda / kShape.group;
   for (int64_t panel = 0; panel < p.n_panels; ++panel) {
     const std::byte* b = p.b + panel * p.b_panel_bytes;
     for (int64_t k = p.k_begin; k < p.k_end; k += p.chunk) {
       const int64_t n_in = p.k_end - k < p.chunk ? p.k_end - k : p.chunk;
-      Expand<V, kFormat, kUnpacks, !kUnpacks>(b + bytes(k), n_in, chunk);
+      expand(b + bytes(k), n_in);
       const std::byte* next =
           k + n_in < p.k_end ? b + bytes(k + n_in) : b + p.b_panel_bytes + bytes(p.k_begin);
       int64_t row = 0;
@@ -436,8 +322,24 @@ void MultiplyCoded(const CodedProductArgs& p) {
         const int64_t code = (row * p.lda + k * rows) * kShape.row_bits / 8;
         const CodedRows a = {p.a.codes + code, p.a.scales + group, p.a.sums + group,
                              p.a.starts + group};
-        const TileRows tile = {a, rows, k == 0, next, group_bytes};
-        float* c = p.c + row * p.ldc + panel * kPanel;
+        multiply(t, TileRows{a, rows, k == 0, next, group_bytes},
+                 p.c + row * p.ldc + panel * kPanel);
+        row += rows;
+      }
+    }
+  }
+}
+
+template <class V, CodeFormat kFormat, bool kUnpacks>
+void MultiplyCoded(const CodedProductArgs& p) {
+  constexpr CodeShape kShape = kCodeShapes[static_cast<int>(kFormat)];
+  ExpandedChunk<V> chunk;
+  ForCodedTiles<V, kFormat>(
+      p, V::kMaxRows,
+      [&](const std::byte* b, int64_t n_in) {
+        Expand<V, kFormat, kUnpacks, !kUnpacks>(b, n_in, chunk);
+      },
+      [&](int64_t t, const TileRows& tile, float* c) {
         if constexpr (kShape.bits == 4 && !kUnpacks) {
           PackedTileOf<V, kPackedRows, KindOf(kShape)>(chunk, tile, c, p.ldc);
         } else if (kUnpacks && t == 0) {
@@ -445,10 +347,7 @@ void MultiplyCoded(const CodedProductArgs& p) {
         } else {
           CodedTiles<V, KindOf(kShape), false>(chunk, tile, c, p.ldc);
         }
-        row += rows;
-      }
-    }
-  }
+      });
 }
 
 template <class V, CodeFormat kFormat>

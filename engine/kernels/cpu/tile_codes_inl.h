@@ -138,44 +138,26 @@ void MultiplyFormatInTiles(const CodedProductArgs& p) {
   static_assert(kPanel == kQuadPanel && kShape.group >= 32);
   ExpandedChunk<V> chunk;
   alignas(64) int8_t quads[kShape.row_bits == 16 ? kMaxCodedChunk * kPanel : 1];
-  const auto bytes = [&](int64_t n_in) { return n_in / kShape.block * kPanel * kShape.bytes(); };
-  const int64_t group_bytes = bytes(kShape.block) * kShape.group / kShape.block;
-  // These are NumTiles and NextTileRows of kernels.h.
-  const int64_t n_tiles = (p.n_rows + kUnitRows - 1) / kUnitRows;
-  const int64_t n_all_groups = p.lda / kShape.group;
   T tiles;
-  for (int64_t panel = 0; panel < p.n_panels; ++panel) {
-    const std::byte* b = p.b + panel * p.b_panel_bytes;
-    for (int64_t k = p.k_begin; k < p.k_end; k += p.chunk) {
-      const int64_t n_in = p.k_end - k < p.chunk ? p.k_end - k : p.chunk;
-      Expand<V, kFormat, kShape.bits != 8, false, true>(b + bytes(k), n_in, chunk);
-      const std::byte* next =
-          k + n_in < p.k_end ? b + bytes(k + n_in) : b + p.b_panel_bytes + bytes(p.k_begin);
-      if constexpr (kShape.row_bits == 16) {
-        for (int64_t g = 0; g < chunk.n_groups; ++g) {
+  ForCodedTiles<V, kFormat>(
+      p, kUnitRows,
+      [&](const std::byte* b, int64_t n_in) {
+        Expand<V, kFormat, kShape.bits != 8, false, true>(b, n_in, chunk);
+        for (int64_t g = 0; kShape.row_bits == 16 && g < chunk.n_groups; ++g) {
           int8_t* group = quads + g * kShape.group * kPanel;
           JoinPairs<V>(chunk.codes[g], kShape.group, group);
           chunk.codes[g] = group;
         }
-      }
-      int64_t row = 0;
-      for (int64_t t = 0; t < n_tiles; ++t) {
-        const int64_t rows = (p.n_rows - row) / (n_tiles - t);
-        const int64_t group = row * n_all_groups + k / kShape.group * rows;
-        const int64_t code = (row * p.lda + k * rows) * kShape.row_bits / 8;
-        const CodedRows a = {p.a.codes + code, p.a.scales + group, p.a.sums + group,
-                             p.a.starts + group};
-        tiles.Configure(rows, kShape.group);
+      },
+      [&](int64_t t, const TileRows& all, float* c) {
+        tiles.Configure(all.n, kShape.group);
         for (int64_t half = 0; half < 2; ++half) {
-          float* c = p.c + row * p.ldc + panel * kPanel + half * V::kLanes;
-          const int64_t asked_bytes = t == 0 && half == 0 ? group_bytes : 0;
-          AddGroupsOf<V, T, kKind, kUnitRows>(
-              tiles, chunk, {{a, rows, k == 0, next, asked_bytes}, half, c, p.ldc});
+          TileRows rows = all;
+          if (t > 0 || half > 0) rows.group_bytes = 0;  // the first one has asked
+          AddGroupsOf<V, T, kKind, kUnitRows>(tiles, chunk,
+                                              {rows, half, c + half * V::kLanes, p.ldc});
         }
-        row += rows;
-      }
-    }
-  }
+      });
 }
 
 template <class V, class T>
