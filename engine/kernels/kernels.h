@@ -213,7 +213,8 @@ struct TokenSpan {
 
 // Rows of the query heads of one KV head read a page: scores, softmax_update_bf16, scale of `out`
 // by its factor, and out += weights times values. What has a number of rows has room for n_rows
-// rounded up to kUnitRows, and rows further on get results without a meaning.
+// rounded up to kUnitRows; rows further on get results without a meaning, and their spans of tokens
+// lie in the page.
 struct AttendPairsArgs {
   const uint16_t* queries = nullptr;   // row r at + r * dim
   int64_t dim = 0;                     // a multiple of kPairSteps, at most kMaxAttendDim
@@ -305,8 +306,9 @@ struct KernelTable {
   // Updates a row's online softmax: scores [n] (n a multiple of 16, hidden ones -inf, at least one
   // of all updates finite) become exp(score - new max). The first state is max = -inf, sum = 0.
   SoftmaxUpdate (*softmax_update)(float* scores, int64_t n, SoftmaxState* state);
-  // Does what softmax_update does, but rounds the weights to bf16 and adds the rounded ones to the
-  // sum, so that a mean of equal values is that value. Null unless rounds_activations is set.
+  // Does what softmax_update does with weights to 1e-5 of theirs, rounds them to bf16 and adds the
+  // rounded ones to the sum, so that a mean of equal values is that value. n is a multiple of
+  // panel_columns. Null unless rounds_activations is set.
   SoftmaxUpdate (*softmax_update_bf16)(const float* scores, int64_t n, SoftmaxState* state,
                                        uint16_t* weights) = nullptr;
   // Computes to the bit what gemm_bf16_pairs and softmax_update_bf16 compute. Null unless

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <optional>
 
-#include "engine/base/aligned_vector.h"
+#include "engine/base/buffer.h"
 #include "engine/base/round_up.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/packed_rows.h"
@@ -233,8 +233,8 @@ bool TakesManyRows(const RowForm& form, int64_t n_rows) {
 
 void MultiplyRows(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
                   const Output& out, ThreadPool& pool) {
-  const bool by_unit = TakesManyRows(rows.form, rows.n_rows);
-  LK_CHECK(by_unit || out.kind == Output::Kind::kStore);
+  // The last block of a step has few rows, perhaps.
+  const bool by_unit = out.kind != Output::Kind::kStore || TakesManyRows(rows.form, rows.n_rows);
   const int64_t n_panels = out.gates() ? part.n_panels / 2 : part.n_panels;
   // One row's kernel takes four panels at once. A panel that streams past its rows is a task; many
   // rows share the rows of a block among several panels.

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "engine/base/aligned_vector.h"
+#include "engine/base/buffer.h"
 #include "engine/base/round_up.h"
 #include "engine/base/status_macros.h"
 

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/attention/attention.h"
+#include "engine/base/buffer.h"
 #include "engine/base/thread_pool.h"
 #include "engine/kernels/linear.h"
 #include "engine/loader/checkpoint.h"
@@ -72,7 +73,7 @@ class Transformer : public Decoder {
   std::vector<float> final_norm_;
   PackedWeight lm_head_;
 
-  // Rows of the step: residual stream, normed input, product to add, gate and up; logits.
+  // Rows of the step: residual stream, normed input, scratch of AddLinear, gate and up; logits.
   AlignedVector<float> x_, normed_, product_, ffn_, logits_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "engine/base/dtype.h"
 #include "engine/base/round_up.h"
@@ -38,12 +39,29 @@ void WriteToken(const AttentionGeometry& g, const KvTile& tile, int64_t slot, fl
   std::fill(values + g.head_dim, values + g.head_dim_padded(), T{});
 }
 
-// Writes rows [begin, end) of a segment, of one KV head.
-void WriteRows(const AttentionGeometry& g, const Segment& s, const LayerRows& rows, int64_t head,
-               int64_t begin, int64_t end, KeyScale key_scale) {
+// Rows [begin, end) of a segment, of one page.
+struct Run {
+  const Segment* segment;
+  int64_t begin, end;
+};
+
+std::vector<Run> RunsOf(absl::Span<const Segment> segments) {
+  std::vector<Run> runs;
+  for (const Segment& s : segments) {
+    for (int64_t begin = 0, end = 0; begin < s.n_rows; begin = end) {
+      end = std::min(s.n_rows, begin + kPageTokens - (s.first_position + begin) % kPageTokens);
+      runs.push_back({&s, begin, end});
+    }
+  }
+  return runs;
+}
+
+void WriteRun(const AttentionGeometry& g, const Run& run, const LayerRows& rows, int64_t head,
+              KeyScale key_scale) {
+  const Segment& s = *run.segment;
   const auto write =
       g.cache_type == StorageType::kFloat32 ? WriteToken<float> : WriteToken<uint16_t>;
-  for (int64_t i = begin; i < end; ++i) {
+  for (int64_t i = run.begin; i < run.end; ++i) {
     const int64_t position = s.first_position + i, row = s.first_row + i;
     const PageHandle& page = s.sequence->pages[position / kPageTokens];
     const KvTile tile = TileOf(g, page, rows.layer, head);
@@ -94,16 +112,10 @@ absl::Status TakePages(const Segment& segment, int64_t page_bytes, Cache& cache)
 
 void WriteKv(const AttentionGeometry& g, absl::Span<const Segment> segments, const LayerRows& rows,
              ThreadPool& pool, KeyScale key_scale) {
-  // Each segment's rows are cut into as many runs as the longest one's.
-  int64_t n_runs = 1;
-  for (const Segment& s : segments) n_runs = std::max(n_runs, PagesFor(s.n_rows));
-  const auto n_tasks = static_cast<int64_t>(segments.size()) * n_runs * g.n_kv_heads;
+  const std::vector<Run> runs = RunsOf(segments);
+  const auto n_tasks = static_cast<int64_t>(runs.size()) * g.n_kv_heads;
   pool.ParallelFor(n_tasks, [&](int64_t task, int) {
-    const int64_t run = task / g.n_kv_heads;
-    const Segment& s = segments[run / n_runs];
-    const int64_t begin = run % n_runs * kPageTokens;
-    WriteRows(g, s, rows, task % g.n_kv_heads, begin, std::min(begin + kPageTokens, s.n_rows),
-              key_scale);
+    WriteRun(g, runs[task / g.n_kv_heads], rows, task % g.n_kv_heads, key_scale);
   });
 }
 

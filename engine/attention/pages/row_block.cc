@@ -21,6 +21,12 @@ constexpr int64_t kUnitPageRows = 768;
 constexpr int64_t kFewRows = 6;
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
+// Says whether many rows read pages by attend_pairs.
+bool UnitReadsPages(const AttentionGeometry& g) {
+  return Kernels().has_matrix_unit && g.cache_type == StorageType::kBFloat16 &&
+         DotWidth(g) <= kMaxAttendDim;
+}
+
 }  // namespace
 
 int64_t MaxRowBlockTokens(const AttentionGeometry& g) {
@@ -29,7 +35,8 @@ int64_t MaxRowBlockTokens(const AttentionGeometry& g) {
 }
 
 int64_t MaxPageBlockTokens(const AttentionGeometry& g) {
-  if (!Kernels().has_matrix_unit) return MaxRowBlockTokens(g);
+  // Rows of a sliding window read pages that are before the window of others.
+  if (!UnitReadsPages(g) || g.sliding_window.has_value()) return MaxRowBlockTokens(g);
   return std::max<int64_t>(1, kUnitPageRows / g.group());
 }
 
@@ -208,10 +215,7 @@ void RowBlock::MultiplyPacked(GemmArgs product) {
   kernels.gemm_bf16_pairs(product, nullptr);
 }
 
-bool RowBlock::UsesUnit() const {
-  return Kernels().has_matrix_unit && MultipliesPairs() && n_rows_ > kFewRows &&
-         q_stride_ <= kMaxAttendDim;
-}
+bool RowBlock::UsesUnit() const { return UnitReadsPages(geometry_) && n_rows_ > kFewRows; }
 
 void RowBlock::AttendPairs(int64_t page, int64_t end) {
   const bool sees_all = SeesAll(page, end);
@@ -237,7 +241,7 @@ void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
                           value_pairs_.data(), kPageTokens});
     return AttendPairs(page, end);
   }
-  // Whole panels up to the last token that a row sees; Mask hides the rest.
+  // Whole panels up to the last token that a row sees; Weigh hides the rest.
   MultiplyExact({PageQueries(), q_stride_, tile.keys, kPageTokens, panel, scores_.data(),
                  kPageTokens, n_rows_, RoundUp(n_visible, panel), geometry_.head_dim},
                 tile.next);

@@ -7,7 +7,7 @@
 #include "engine/attention/attention.h"
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/attention/pages/quantized_kv.h"
-#include "engine/base/aligned_vector.h"
+#include "engine/base/buffer.h"
 
 namespace lowkey {
 
@@ -29,12 +29,13 @@ struct RowCuts {
 
 // Returns the tokens of a block of at most about 48 query rows, 192 with a matrix unit.
 int64_t MaxRowBlockTokens(const AttentionGeometry& geometry);
-// Returns the tokens of a block that reads pages alone, of at most 768 query rows with a matrix
-// unit: they share the packing of a page.
+// Returns the tokens of a block that reads pages alone: at most 768 query rows where a matrix unit
+// reads them, which share the packing of a page, or MaxRowBlockTokens.
 int64_t MaxPageBlockTokens(const AttentionGeometry& geometry);
 
 // Cuts [0, n_rows) of a segment into blocks of at most MaxRowBlockTokens, or cuts.max_tokens, and
-// appends a task for every block and KV head, latest block first (it reads most).
+// at cuts.every and cuts.at; appends a task for every block and KV head, latest block first (it
+// reads most).
 void AppendRowBlocks(const AttentionGeometry& geometry, int32_t segment_index,
                      const Segment& segment, const RowCuts& cuts, std::vector<RowBlockTask>& tasks);
 
@@ -51,7 +52,8 @@ struct ColumnTile {
 // Finish. Holds the scratch of one thread, which is grown by Reserve and never inside a step.
 // Scores are scaled by 1 / sqrt(head_dim).
 //
-// Every operation on a row is a chain of its own, so its bits do not depend on the block it is in.
+// Every operation on a row is a chain of its own, so its bits do not depend on the block it is in,
+// where the values of later tokens are finite: a row that does not see them adds 0 times them.
 class RowBlock {
  public:
   // Takes memory for blocks of n_tokens.
@@ -153,9 +155,10 @@ class RowBlock {
   std::vector<int8_t> codes_;     // a page's keys or values, unpacked
   std::vector<float> numbers_;    // scales, then middles, of all groups of a page's keys or values
   AlignedVector<float> widened_;  // a page's keys or values
-  std::vector<uint16_t> bf16_q_, bf16_weights_;    // q_ and scores_, rounded
-  std::vector<uint16_t> key_pairs_, value_pairs_;  // a page's, packed
-  std::vector<TokenSpan> visible_;                 // a page's, by rows
+  AlignedVector<uint16_t> bf16_q_, bf16_weights_;  // q_ and scores_, rounded
+  // A page's keys and values, packed; key_pairs_ has either where they are multiplied alone.
+  AlignedVector<uint16_t> key_pairs_, value_pairs_;
+  std::vector<TokenSpan> visible_;  // a page's, by rows
 };
 
 }  // namespace lowkey

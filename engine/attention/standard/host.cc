@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kSpreadPages = 16;
 // With this many tasks per thread, threads end at the same time without spreading.
 constexpr int64_t kTasksPerThread = 16;
-// Blocks are only as large as leaves this many for each thread.
+// Larger blocks leave this many for each thread, and are not spread.
 constexpr int64_t kBlocksPerThread = 4;
 
 }  // namespace
@@ -55,7 +55,7 @@ absl::Status HostStandard::Plan(absl::Span<const Segment> segments) {
     if (IsQuantized(segments[i].sequence->options)) cuts.every = kPageTokens;
     AppendRowBlocks(g, index, segments[i], cuts, tasks_);
   }
-  PlanParts();
+  PlanParts(block_tokens > MaxRowBlockTokens(g) ? kBlocksPerThread : kTasksPerThread);
   return absl::OkStatus();
 }
 
@@ -72,10 +72,10 @@ void HostStandard::ClosePages(int64_t layer) {
   });
 }
 
-void HostStandard::PlanParts() {
+void HostStandard::PlanParts(int64_t enough_tasks) {
   const AttentionGeometry& g = context_.geometry;
   const bool spreads =
-      static_cast<int64_t>(tasks_.size()) < kTasksPerThread * context_.pool->n_threads();
+      static_cast<int64_t>(tasks_.size()) < enough_tasks * context_.pool->n_threads();
   parts_.clear();
   spread_.clear();
   int64_t n_saved = 0;

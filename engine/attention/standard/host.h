@@ -36,7 +36,8 @@ class HostStandard : public StandardPolicy {
     int64_t first_page = 0, end_page = 0;
     std::optional<int64_t> saved;  // its index in saved_ until all parts are joined
   };
-  void PlanParts();
+  // Spreads tasks where each thread has fewer than enough_tasks.
+  void PlanParts(int64_t enough_tasks);
   void ReadPages(const LayerRows& rows, const Part& part, RowBlock& block) const;
   // Joins the parts of tasks that were spread.
   void Join(const LayerRows& rows);

@@ -21,7 +21,7 @@ struct alignas(64) UnitWeights {
 };
 
 // Hides the scores that a tile's rows do not see.
-inline void HideScores(const TokenSpan* visible, float* scores) {
+[[gnu::always_inline]] inline void HideScores(const TokenSpan* visible, float* scores) {
   for (int64_t r = 0; r < kUnitRows; ++r, scores += kPageTokens) {
     for (int64_t i = 0; i < visible[r].begin; ++i) scores[i] = -__builtin_inff();
     for (int64_t i = visible[r].end; i < kPageTokens; ++i) scores[i] = -__builtin_inff();

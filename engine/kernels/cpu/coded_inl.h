@@ -295,8 +295,8 @@ void PackedTileOf(const ExpandedChunk<V>& chunk, const TileRows& tile, float* c,
 }
 
 // Walks over the panels of a product, the chunks of each, and the tiles of at most max_tile_rows
-// rows that meet a chunk. Calls expand(b, n_in) with a chunk's codes, then multiply(t, rows, c) with
-// the number of each tile, its rows and where its results are.
+// rows that meet a chunk. Calls expand(b, n_in) with a chunk's codes, then multiply(t, rows, c)
+// with the number of each tile, its rows and where its results are.
 template <class V, CodeFormat kFormat, class ExpandChunk, class MultiplyTile>
 [[gnu::always_inline]] inline void ForCodedTiles(const CodedProductArgs& p, int64_t max_tile_rows,
                                                  const ExpandChunk& expand,

@@ -90,13 +90,13 @@ struct Avx512 {
       halves[j] = join(_mm512_shuffle_f32x4(a, b, _MM_SHUFFLE(1, 0, 1, 0)),
                        _mm512_shuffle_f32x4(a, b, _MM_SHUFFLE(3, 2, 3, 2)));
     }
-    // In groups of four lanes: rows j, j + 4, j + 8, j + 12.
+    // In groups of four lanes: rows j, j + 8, j + 4, j + 12.
     for (int j = 0; j < 4; ++j) {
       const Vec a = halves[j], b = halves[j + 4];
       quarters[j] = join(_mm512_shuffle_f32x4(a, b, _MM_SHUFFLE(2, 0, 2, 0)),
                          _mm512_shuffle_f32x4(a, b, _MM_SHUFFLE(3, 1, 3, 1)));
     }
-    // In each group: two lanes of row j + 4 * place, and two of the row two further on.
+    // In each group: two lanes of its row, and two of the row two further on.
     for (int j = 0; j < 2; ++j) {
       const Vec a = quarters[j], b = quarters[j + 2];
       pairs[j] = join(_mm512_shuffle_ps(a, b, _MM_SHUFFLE(1, 0, 1, 0)),

@@ -206,7 +206,7 @@ void RotateColumns(const RotateColumnsArgs& r) {
   }
 }
 
-inline uint16_t RoundToBf16(float x) {
+[[gnu::always_inline]] inline uint16_t RoundToBf16(float x) {
   uint32_t u;
   __builtin_memcpy(&u, &x, sizeof(u));
   const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;

@@ -161,8 +161,8 @@ void WidenGroups(const ColumnGroups& b, int64_t k, int64_t n_cols, float* out) {
   }
 }
 
-// Writes rows of zeros from `row`, an even one, to the end of its block of kPairSteps, as PackPairs
-// does; returns the end.
+// Writes rows of zeros from `row`, an even one, to the next multiple, an even one too; returns the
+// end.
 template <class V>
 inline uint16_t* PadPairs(int64_t row, int64_t multiple, uint16_t* out) {
   constexpr int64_t kPanel = 2 * V::kLanes;
@@ -178,12 +178,12 @@ void WidenGroupPairs(const ColumnGroups& b, int64_t k, int64_t n_cols, uint16_t*
   for (int64_t column = 0; column < n_cols; column += kPanel) {
     const CodedPanel<V> panel(b, column);
     for (int64_t row = 0; row < k; row += 2, out += 2 * kPanel) {
-      typename V::Vec even[2], odd[2];
+      typename V::Vec even[2], odd[2] = {V::Zero(), V::Zero()};
       panel.Widen(row, b.row_stride, even);
-      panel.Widen(row + 1, b.row_stride, odd);
+      if (row + 1 < k) panel.Widen(row + 1, b.row_stride, odd);
       V::Interleave(V::RoundRow(even), V::RoundRow(odd), out);
     }
-    out = PadPairs<V>(k, kPairSteps, out);
+    out = PadPairs<V>(k + k % 2, kPairSteps, out);
   }
 }
 

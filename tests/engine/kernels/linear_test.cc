@@ -291,5 +291,25 @@ TEST_P(LinearTest, FeedForwardRowsHaveTheBitsOfRowsAlone) {
   }
 }
 
+// The last of many blocks of rows has few of them.
+TEST_P(LinearTest, LastRowsOfManyHaveTheBitsOfRowsAlone) {
+  const int64_t n_in = 32, n = 32, n_rows = 31 * 512 - 495, n_checked = 20;
+  ThreadPool pool(2);
+  const PackedWeight w = Pack({Random(n * n_in, 1), Random(n * n_in, 2)}, n_in, GetParam());
+  const PackedWeight next = Pack({Random(n * n, 3)}, n, GetParam());
+  const int64_t ld = w.n_out_padded();
+  const auto feed = [&](const float* x, int64_t count) {
+    std::vector<float> gated(count * ld), y(count * n), scratch(count * RowStride(n));
+    const LinearRows rows = GatedLinear(w, {}, {x, n_in}, count, &next, gated.data(), ld, pool);
+    AddLinear(next, {}, rows, count, y.data(), n, scratch.data(), pool);
+    return y;
+  };
+  const std::vector<float> x = Random(n_rows * n_in, 5), got = feed(x.data(), n_rows);
+  for (int64_t i = n_rows - n_checked; i < n_rows; ++i) {
+    const std::vector<float> want = feed(x.data() + i * n_in, 1);
+    ASSERT_EQ(std::memcmp(&got[i * n], want.data(), n * sizeof(float)), 0) << "row " << i;
+  }
+}
+
 }  // namespace
 }  // namespace lowkey
