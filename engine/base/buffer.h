@@ -80,8 +80,8 @@ struct LineAllocator {
   bool operator==(const LineAllocator&) const { return true; }
 };
 
-// Scratch whose rows kernels load: a vector register or a tile's row that lies across two cache
-// lines takes twice as long.
+// AlignedVector is for scratch whose rows kernels load: a row of a vector register or of a tile
+// that lies across two cache lines takes twice as long.
 template <typename T>
 using AlignedVector = std::vector<T, LineAllocator<T>>;
 

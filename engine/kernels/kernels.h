@@ -206,21 +206,21 @@ struct SoftmaxState {
   float sum = 0;
 };
 
-// Tokens [begin, end) of a page.
-struct TokenSpan {
-  int64_t begin = 0, end = 0;
+// PageSlots names tokens [begin, end) of one page, 0 <= begin <= end <= kPageTokens.
+struct PageSlots {
+  int64_t begin = 0, end = kPageTokens;
 };
 
-// Rows of the query heads of one KV head read a page: scores, softmax_update_bf16, scale of `out`
-// by its factor, and out += weights times values. What has a number of rows has room for n_rows
-// rounded up to kUnitRows; rows further on get results without a meaning, and their spans of tokens
-// lie in the page.
+// Rows of the query heads of one KV head read a page: their scores go through softmax_update_bf16,
+// `out` is scaled by its factor, and the weights times the values are added to it. Each array of
+// rows has room for n_rows rounded up to kUnitRows. Rows beyond n_rows get results without a
+// meaning; their slots are valid too.
 struct AttendPairsArgs {
   const uint16_t* queries = nullptr;   // row r at + r * dim
   int64_t dim = 0;                     // a multiple of kPairSteps, at most kMaxAttendDim
   const uint16_t* keys = nullptr;      // as pack_pairs writes [dim, kPageTokens]
   const uint16_t* values = nullptr;    // as pack_pairs writes [kPageTokens, dim]
-  const TokenSpan* visible = nullptr;  // [n_rows]; null: all rows see all tokens
+  const PageSlots* visible = nullptr;  // [n_rows]; null: all rows see all tokens
   SoftmaxState* states = nullptr;      // [n_rows]
   float* out = nullptr;                // row r at + r * dim
   int64_t n_rows = 0;

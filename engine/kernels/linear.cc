@@ -37,7 +37,7 @@ constexpr int64_t kUnitAhead = 32768;  // for a matrix unit, whose loads wait fo
 constexpr int64_t kTasksPerThread = 12;
 constexpr int64_t kUnitTasksPerThread = 4;  // whose panels share the rows that come from L2
 
-// What becomes of a product: row i is at y + i * ldy.
+// Output says what becomes of a product. Row i is at y + i * ldy.
 //  kStore        y = the product
 //  kAdd          y += the product
 //  kGate         y = silu(a) * b of its two halves a and b
@@ -115,8 +115,8 @@ void MultiplyBlock(const PackedPart& part, const KernelTable& kernels, const Pac
   }
 }
 
-// Whole sums of panels [panel, panel + n_panels): panel after panel, and their second halves after
-// all first ones where the output joins both.
+// PanelSums holds the whole sums of panels [panel, panel + n_panels), panel after panel. Where the
+// output joins two halves, the panels of the second half follow all those of the first one.
 struct PanelSums {
   static constexpr int64_t kPanel = 32;
   const float* sums = nullptr;
@@ -233,7 +233,7 @@ bool TakesManyRows(const RowForm& form, int64_t n_rows) {
 
 void MultiplyRows(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
                   const Output& out, ThreadPool& pool) {
-  // The last block of a step has few rows, perhaps.
+  // The last block of a step may have few rows; its sums are joined or added as all others are.
   const bool by_unit = out.kind != Output::Kind::kStore || TakesManyRows(rows.form, rows.n_rows);
   const int64_t n_panels = out.gates() ? part.n_panels / 2 : part.n_panels;
   // One row's kernel takes four panels at once. A panel that streams past its rows is a task; many

@@ -9,7 +9,7 @@
 
 namespace lowkey {
 
-// Rows that a weight multiplies, x [n_rows, n_in]: row i is at x + i * ldx.
+// LinearRows are the rows x [n_rows, n_in] that a weight multiplies. Row i is at x + i * ldx.
 struct LinearRows {
   const float* x = nullptr;
   int64_t ldx = 0;

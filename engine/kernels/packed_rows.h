@@ -10,13 +10,13 @@
 
 namespace lowkey {
 
-// The rows of one block of a product.
+// SourceRows holds the rows of one block of a product.
 struct SourceRows {
   const float* x = nullptr;
   int64_t ldx = 0, n_in = 0, n_rows = 0;
 };
 
-// How a part of a weight wants its left-hand side.
+// RowForm says how a part of a weight wants its left-hand side.
 struct RowForm {
   enum class Kind { kFloats, kPairs, kCodes } kind = Kind::kFloats;
   int64_t n_in_padded = 0;
@@ -28,8 +28,8 @@ struct RowForm {
 
 RowForm RowFormOf(const PackedPart& part, const KernelTable& kernels, int64_t n_rows);
 
-// The left-hand side of one block of rows in tiles (LeftLayout::kTiles): numbers, numbers rounded
-// to bf16, or codes.
+// PackedRows holds one block of rows as a left-hand side in tiles (LeftLayout::kTiles): numbers,
+// numbers rounded to bf16, or codes.
 struct PackedRows {
   RowForm form;
   int64_t n_rows = 0;
@@ -37,7 +37,7 @@ struct PackedRows {
   CodedRows codes;
 };
 
-// A tile: rows [first, first + n) of a block.
+// RowTile names the rows [first, first + n) of a block that are one tile.
 struct RowTile {
   int64_t first = 0, n = 0;
 };

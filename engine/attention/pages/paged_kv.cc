@@ -39,7 +39,7 @@ void WriteToken(const AttentionGeometry& g, const KvTile& tile, int64_t slot, fl
   std::fill(values + g.head_dim, values + g.head_dim_padded(), T{});
 }
 
-// Rows [begin, end) of a segment, of one page.
+// A run is rows [begin, end) of a segment whose tokens lie in one page.
 struct Run {
   const Segment* segment;
   int64_t begin, end;

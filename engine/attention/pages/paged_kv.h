@@ -7,6 +7,7 @@
 #include "absl/types/span.h"
 #include "engine/attention/attention.h"
 #include "engine/base/dtype.h"
+#include "engine/kernels/kernels.h"
 
 namespace lowkey {
 
@@ -53,11 +54,6 @@ void WriteKv(const AttentionGeometry& geometry, absl::Span<const Segment> segmen
 
 // Reads a page's keys as floats: K^T [key_dim, 64].
 void ReadKeys(const AttentionGeometry& geometry, const KvTile& tile, float* keys);
-
-// Tokens [begin, end) of one page, 0 <= begin <= end <= 64.
-struct PageSlots {
-  int64_t begin = 0, end = kPageTokens;
-};
 
 // Reads tokens of one page as floats: key i [key_dim] to keys + i * ld, value i [head_dim] to
 // values + i * ld.

@@ -142,7 +142,7 @@ void RowBlock::TakePart(const float* part) {
   }
 }
 
-TokenSpan RowBlock::VisibleTo(int64_t row, int64_t page, int64_t end) const {
+PageSlots RowBlock::VisibleTo(int64_t row, int64_t page, int64_t end) const {
   const int64_t position = PositionOf(row), tile_first = page * kPageTokens;
   int64_t lo = 0;
   if (geometry_.sliding_window.has_value()) {
@@ -168,7 +168,7 @@ void RowBlock::Weigh(int64_t page, int64_t end, bool rounds) {
   const KernelTable& kernels = Kernels();
   if (!SeesAll(page, end)) {
     for (int64_t r = 0; r < n_rows_; ++r) {
-      const TokenSpan visible = VisibleTo(r, page, end);
+      const PageSlots visible = VisibleTo(r, page, end);
       float* scores = scores_.data() + r * kPageTokens;
       std::fill(scores, scores + visible.begin, kHidden);
       std::fill(scores + visible.end, scores + kPageTokens, kHidden);

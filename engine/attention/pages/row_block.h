@@ -105,7 +105,7 @@ class RowBlock {
  private:
   int64_t PositionOf(int64_t row) const { return first_position_ + row / geometry_.group(); }
   // Returns the tokens of a page before `end` that a row sees, which are perhaps none.
-  TokenSpan VisibleTo(int64_t row, int64_t page, int64_t end) const;
+  PageSlots VisibleTo(int64_t row, int64_t page, int64_t end) const;
   // Returns whether every row sees a whole page.
   bool SeesAll(int64_t page, int64_t end) const;
   void Restart();
@@ -158,7 +158,7 @@ class RowBlock {
   AlignedVector<uint16_t> bf16_q_, bf16_weights_;  // q_ and scores_, rounded
   // A page's keys and values, packed; key_pairs_ has either where they are multiplied alone.
   AlignedVector<uint16_t> key_pairs_, value_pairs_;
-  std::vector<TokenSpan> visible_;  // a page's, by rows
+  std::vector<PageSlots> visible_;  // a page's, by rows
 };
 
 }  // namespace lowkey

@@ -1,7 +1,7 @@
-// Attention by a matrix unit. Compiled like the kernels: see the first lines of kernels_inl.h.
+// Attention by a matrix unit is compiled like the kernels: see the first lines of kernels_inl.h.
 //
-// Vectors bind: the softmax of a row of 64 scores takes about three times as long as its products
-// in the unit. So the unit multiplies one tile of rows while vectors weigh another.
+// Vectors limit it: the softmax of a row of 64 scores takes about three times as long as its
+// products in the unit. So the unit multiplies one tile of rows while vectors weigh another.
 #ifndef LOWKEY_ENGINE_KERNELS_CPU_ATTEND_TILES_INL_H_
 #define LOWKEY_ENGINE_KERNELS_CPU_ATTEND_TILES_INL_H_
 
@@ -12,7 +12,7 @@
 
 namespace lowkey::cpu {
 
-// Sixteen rows' scores of a page, and what they become.
+// UnitWeights holds the scores of sixteen rows in a page, and what they become.
 struct alignas(64) UnitWeights {
   float scores[kUnitRows * kPageTokens];
   uint16_t weights[kUnitRows * kPageTokens];
@@ -21,7 +21,7 @@ struct alignas(64) UnitWeights {
 };
 
 // Hides the scores that a tile's rows do not see.
-[[gnu::always_inline]] inline void HideScores(const TokenSpan* visible, float* scores) {
+[[gnu::always_inline]] inline void HideScores(const PageSlots* visible, float* scores) {
   for (int64_t r = 0; r < kUnitRows; ++r, scores += kPageTokens) {
     for (int64_t i = 0; i < visible[r].begin; ++i) scores[i] = -__builtin_inff();
     for (int64_t i = visible[r].end; i < kPageTokens; ++i) scores[i] = -__builtin_inff();
@@ -68,8 +68,8 @@ template <class V, int64_t n_values, class AfterRow>
   V::Store(&states[8].max, state[1]);
 }
 
-// The products of kUnitRows rows with a page of kDim numbers a token. The unit takes each in parts:
-// kPairSteps steps of 16 columns.
+// PageProducts multiplies kUnitRows rows by a page of kDim numbers a token. The unit takes each
+// product in parts: kPairSteps steps of 16 columns.
 template <class T, int kDim>
 class PageProducts {
  public:

@@ -13,7 +13,7 @@ namespace lowkey::cpu {
 // Codes that stay as they are stored are asked for this far ahead, to hide the memory's latency.
 inline constexpr int64_t kCodesAhead = 2048;  // bytes
 
-// Some groups of a panel, expanded.
+// ExpandedChunk holds some groups of a panel, expanded.
 template <class V>
 struct ExpandedChunk {
   static constexpr int64_t kPanel = 2 * V::kLanes;

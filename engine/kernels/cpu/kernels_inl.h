@@ -95,7 +95,7 @@ inline typename V::Vec RoughExp(typename V::Vec x) {
   const auto y = V::Mul(x, V::Set1(kLog2E));
   const auto n = V::Sub(V::Add(y, to_integer), to_integer);
   const auto f = V::Sub(y, n);
-  // The polynomial of degree 4 with the least relative error for 2^f, |f| <= 1/2.
+  // p is the polynomial of degree 4 with the least relative error for 2^f, |f| <= 1/2.
   auto p = V::Fma(V::Set1(0.00957010198f), f, V::Set1(0.0559178609f));
   p = V::Fma(p, f, V::Set1(0.240247448f));
   p = V::Fma(p, f, V::Set1(0.693121815f));

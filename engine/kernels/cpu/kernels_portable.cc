@@ -78,7 +78,7 @@ struct PortableOf {
   static Vec Round(const Vec& x) {
     return Map([&](int i) { return __builtin_rintf(x.v[i]); });
   }
-  // x * 2^n; x where 2^n is no normal number.
+  // Returns x * 2^n, or x where 2^n is no normal number.
   static Vec ScalePow2(const Vec& x, const Vec& n) {
     return Map([&](int i) {
       const float power = n.v[i] >= -126.0f && n.v[i] <= 127.0f ? n.v[i] : 0.0f;

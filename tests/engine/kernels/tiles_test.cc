@@ -200,7 +200,7 @@ TEST_P(TilesTest, AttentionHasTheBitsOfItsParts) {
       const int64_t n_padded = RoundUp(n_rows, kUnitRows);
       std::vector<uint16_t> queries;
       for (float x : Random(n_padded * dim, 3)) queries.push_back(ref::ToBf16(x));
-      std::vector<TokenSpan> visible(n_padded);
+      std::vector<PageSlots> visible(n_padded);
       for (int64_t r = 0; r < n_rows; ++r) visible[r] = {r % 5 * 9, r % 5 == 0 ? 0 : 40 + r % 25};
       AttendingRows want(table(), dim, n_rows), got(table(), dim, n_rows);
       for (uint32_t page = 0; page < 4; ++page) {
