@@ -211,8 +211,18 @@ struct PageSlots {
   int64_t begin = 0, end = kPageTokens;
 };
 
-// Rows of the query heads of one KV head read a page: their scores go through softmax_update_bf16,
-// `out` is scaled by its factor, and the weights times the values are added to it. Each array of
+// Rows of scores of a page. Hidden ones are -inf.
+struct WeighRowsArgs {
+  const float* scores = nullptr;   // [n_rows, kPageTokens]
+  uint16_t* weights = nullptr;     // [n_rows, kPageTokens], in bf16
+  SoftmaxState* states = nullptr;  // [n_rows]
+  float* out = nullptr;            // [n_rows, n_values]: sums of values under earlier weights
+  int64_t n_values = 0;
+  int64_t n_rows = 0;
+};
+
+// Rows of the query heads of one KV head read a page: their scores go through weigh_rows, and the
+// weights times the values are added to `out`. Each array of
 // rows has room for n_rows rounded up to kUnitRows. Rows beyond n_rows get results without a
 // meaning; their slots are valid too.
 struct AttendPairsArgs {
@@ -306,13 +316,11 @@ struct KernelTable {
   // Updates a row's online softmax: scores [n] (n a multiple of 16, hidden ones -inf, at least one
   // of all updates finite) become exp(score - new max). The first state is max = -inf, sum = 0.
   SoftmaxUpdate (*softmax_update)(float* scores, int64_t n, SoftmaxState* state);
-  // Does what softmax_update does with weights to 1e-5 of theirs, rounds them to bf16 and adds the
-  // rounded ones to the sum, so that a mean of equal values is that value. n is a multiple of
-  // panel_columns. Null unless rounds_activations is set.
-  SoftmaxUpdate (*softmax_update_bf16)(const float* scores, int64_t n, SoftmaxState* state,
-                                       uint16_t* weights) = nullptr;
-  // Computes to the bit what gemm_bf16_pairs and softmax_update_bf16 compute. Null unless
-  // has_matrix_unit.
+  // Does what softmax_update does for each row, with weights to 1e-5 of its weights: they are
+  // rounded to bf16, and the rounded ones added to the sum, so that a mean of equal values is that
+  // value. Scales `out` by the factor. Null unless rounds_activations is set.
+  void (*weigh_rows)(const WeighRowsArgs&) = nullptr;
+  // Computes to the bit what gemm_bf16_pairs and weigh_rows compute. Null unless has_matrix_unit.
   void (*attend_pairs)(const AttendPairsArgs&) = nullptr;
   // out [n, 16] = the largest of every 16th element of each row of x [n, 256]; a NaN is left out
   // unless it comes first.

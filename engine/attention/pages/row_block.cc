@@ -11,9 +11,11 @@ namespace lowkey {
 namespace {
 
 // Eight tiles of six rows: queries, scores and outputs of 64 floats a row fill 36 KiB beside a 32
-// KiB page in L2.
+// KiB page in L2. Larger blocks are read by strips of so many rows.
 constexpr int64_t kTargetRows = 48;
-// A matrix unit multiplies so fast that packing a page needs more rows to be worth it.
+// The rows of a block share the packing of a page. A matrix unit multiplies so fast that packing
+// needs more rows to be worth it.
+constexpr int64_t kPageRows = 192;
 constexpr int64_t kUnitTargetRows = 192;
 constexpr int64_t kUnitPageRows = 768;
 // Up to six rows are multiplied by a quantized page's codes; for more rows its numbers are widened
@@ -36,8 +38,8 @@ int64_t MaxRowBlockTokens(const AttentionGeometry& g) {
 
 int64_t MaxPageBlockTokens(const AttentionGeometry& g) {
   // Rows of a sliding window read pages that are before the window of others.
-  if (!UnitReadsPages(g) || g.sliding_window.has_value()) return MaxRowBlockTokens(g);
-  return std::max<int64_t>(1, kUnitPageRows / g.group());
+  if (g.sliding_window.has_value()) return MaxRowBlockTokens(g);
+  return std::max<int64_t>(1, (UnitReadsPages(g) ? kUnitPageRows : kPageRows) / g.group());
 }
 
 void AppendRowBlocks(const AttentionGeometry& g, int32_t segment_index, const Segment& segment,
@@ -68,7 +70,7 @@ void RowBlock::Reserve(const AttentionGeometry& g, int64_t n_tokens) {
   folded_states_.resize(n_rows);
   codes_.resize(kPageTokens * out_stride_);
   numbers_.resize(2 * std::max(kKeyGroups * q_stride_, ValueGroups(g) * kPageTokens));
-  widened_.resize(kPageTokens * out_stride_);
+  widened_.resize(kPageTokens * (g.head_dim + out_stride_));
   bf16_q_.resize(q_.size());
   bf16_weights_.resize(scores_.size());
   key_pairs_.resize(kPageTokens * std::max(out_stride_, q_stride_));
@@ -159,30 +161,31 @@ bool RowBlock::SeesAll(int64_t page, int64_t end) const {
          !geometry_.sliding_window.has_value();
 }
 
-int64_t RowBlock::VisibleTokens(int64_t page, int64_t end) const {
+int64_t RowBlock::VisibleTokens(int64_t row, int64_t page, int64_t end) const {
   const int64_t tile_first = page * kPageTokens;
-  return std::min({end, last_position() + 1, tile_first + kPageTokens}) - tile_first;
+  return std::min({end, PositionOf(row) + 1, tile_first + kPageTokens}) - tile_first;
 }
 
-void RowBlock::Weigh(int64_t page, int64_t end, bool rounds) {
+void RowBlock::Weigh(const Strip& strip, int64_t page, int64_t end, bool rounds) {
   const KernelTable& kernels = Kernels();
   if (!SeesAll(page, end)) {
-    for (int64_t r = 0; r < n_rows_; ++r) {
-      const PageSlots visible = VisibleTo(r, page, end);
-      float* scores = scores_.data() + r * kPageTokens;
+    for (int64_t i = 0; i < strip.n; ++i) {
+      const PageSlots visible = VisibleTo(strip.first + i, page, end);
+      float* scores = scores_.data() + i * kPageTokens;
       std::fill(scores, scores + visible.begin, kHidden);
       std::fill(scores + visible.end, scores + kPageTokens, kHidden);
     }
   }
 
-  const int64_t padded = out_stride_;
-  for (int64_t r = 0; r < n_rows_; ++r) {
-    float* scores = scores_.data() + r * kPageTokens;
+  if (rounds) {
+    return kernels.weigh_rows({scores_.data(), bf16_weights_.data(), &states_[strip.first],
+                               out(strip.first), out_stride_, strip.n});
+  }
+  for (int64_t i = 0; i < strip.n; ++i) {
+    const int64_t r = strip.first + i;
     const SoftmaxUpdate update =
-        rounds ? kernels.softmax_update_bf16(scores, kPageTokens, &states_[r],
-                                             bf16_weights_.data() + r * kPageTokens)
-               : kernels.softmax_update(scores, kPageTokens, &states_[r]);
-    if (update.factor != 1.0f) kernels.scale(update.factor, out_.data() + r * padded, padded);
+        kernels.softmax_update(scores_.data() + i * kPageTokens, kPageTokens, &states_[r]);
+    if (update.factor != 1.0f) kernels.scale(update.factor, out(r), out_stride_);
   }
 }
 
@@ -190,29 +193,51 @@ bool RowBlock::MultipliesPairs() const {
   return Kernels().rounds_activations && geometry_.cache_type == StorageType::kBFloat16;
 }
 
-const void* RowBlock::PageQueries() const {
-  return MultipliesPairs() ? static_cast<const void*>(bf16_q_.data()) : q_.data();
+template <class MultiplyKeys, class MultiplyValues>
+void RowBlock::AddStrips(int64_t page, int64_t end, const MultiplyKeys& multiply_keys,
+                         const MultiplyValues& multiply_values) {
+  const bool pairs = MultipliesPairs();
+  const int64_t panel = Kernels().panel_columns;
+  for (Strip strip; strip.first < n_rows_; strip.first += strip.n) {
+    strip.n = std::min(kTargetRows, n_rows_ - strip.first);
+    // Whole panels up to the last token that a row sees; Weigh hides the rest.
+    const int64_t n_visible = VisibleTokens(strip.first + strip.n - 1, page, end);
+    if (n_visible <= 0) continue;
+    const int64_t first_q = strip.first * q_stride_;
+    GemmArgs scores;
+    scores.a = pairs ? static_cast<const void*>(bf16_q_.data() + first_q) : q_.data() + first_q;
+    scores.lda = q_stride_;
+    scores.c = scores_.data();
+    scores.ldc = kPageTokens;
+    scores.n_rows = strip.n;
+    scores.n_cols = RoundUp(n_visible, panel);
+    scores.k = geometry_.head_dim;
+    multiply_keys(scores);
+    Weigh(strip, page, end, pairs);
+    GemmArgs values;
+    values.a = pairs ? static_cast<const void*>(bf16_weights_.data()) : scores_.data();
+    values.lda = kPageTokens;
+    values.c = out(strip.first);
+    values.ldc = values.n_cols = out_stride_;
+    values.n_rows = strip.n;
+    // Tokens that no row sees may hold another sequence's data: 0 times NaN is NaN.
+    values.k = n_visible;
+    values.into = GemmArgs::Into::kAccumulate;
+    multiply_values(values);
+  }
 }
 
-const void* RowBlock::PageWeights() const {
-  return MultipliesPairs() ? static_cast<const void*>(bf16_weights_.data()) : scores_.data();
-}
-
-void RowBlock::MultiplyExact(const GemmArgs& product, const void* next_b) {
+void RowBlock::AddPacked(int64_t page, int64_t end, int64_t value_steps) {
   const KernelTable& kernels = Kernels();
-  if (!MultipliesPairs()) return kernels.Gemm(geometry_.cache_type, product, next_b);
-  if (product.n_rows <= kFewRows) return kernels.gemm_bf16_row_pairs(product, next_b);
-  kernels.pack_pairs({static_cast<const uint16_t*>(product.b), product.b_row_stride, product.k,
-                      product.n_cols, key_pairs_.data()});
-  MultiplyPacked(product);
-}
-
-void RowBlock::MultiplyPacked(GemmArgs product) {
-  const KernelTable& kernels = Kernels();
-  product.b = key_pairs_.data();
-  product.k = RoundUp(product.k, kPairSteps);
-  product.b_panel_stride = product.k * kernels.panel_columns;
-  kernels.gemm_bf16_pairs(product, nullptr);
+  const auto multiply = [&](GemmArgs product, const uint16_t* pairs, int64_t n_steps) {
+    product.b = pairs;
+    product.k = RoundUp(product.k, kPairSteps);
+    product.b_panel_stride = RoundUp(n_steps, kPairSteps) * kernels.panel_columns;
+    kernels.gemm_bf16_pairs(product, nullptr);
+  };
+  AddStrips(
+      page, end, [&](const GemmArgs& p) { multiply(p, key_pairs_.data(), geometry_.head_dim); },
+      [&](const GemmArgs& p) { multiply(p, value_pairs_.data(), value_steps); });
 }
 
 bool RowBlock::UsesUnit() const { return UnitReadsPages(geometry_) && n_rows_ > kFewRows; }
@@ -232,24 +257,29 @@ void RowBlock::AttendPairs(int64_t page, int64_t end) {
 }
 
 void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
-  const int64_t panel = Kernels().panel_columns, padded = out_stride_;
-  const int64_t n_visible = VisibleTokens(page, end);
-  if (UsesUnit()) {
-    Kernels().pack_pairs({reinterpret_cast<const uint16_t*>(tile.keys), kPageTokens,
-                          geometry_.head_dim, kPageTokens, key_pairs_.data()});
-    Kernels().pack_pairs({reinterpret_cast<const uint16_t*>(tile.values), padded, n_visible, padded,
-                          value_pairs_.data(), kPageTokens});
-    return AttendPairs(page, end);
+  const KernelTable& kernels = Kernels();
+  const int64_t panel = kernels.panel_columns, padded = out_stride_;
+  if (MultipliesPairs() && n_rows_ > kFewRows) {
+    const int64_t n_visible = VisibleTokens(n_rows_ - 1, page, end);
+    kernels.pack_pairs({reinterpret_cast<const uint16_t*>(tile.keys), kPageTokens,
+                        geometry_.head_dim, kPageTokens, key_pairs_.data()});
+    kernels.pack_pairs({reinterpret_cast<const uint16_t*>(tile.values), padded, n_visible, padded,
+                        value_pairs_.data(), UsesUnit() ? kPageTokens : kPairSteps});
+    return UsesUnit() ? AttendPairs(page, end) : AddPacked(page, end, n_visible);
   }
-  // Whole panels up to the last token that a row sees; Weigh hides the rest.
-  MultiplyExact({PageQueries(), q_stride_, tile.keys, kPageTokens, panel, scores_.data(),
-                 kPageTokens, n_rows_, RoundUp(n_visible, panel), geometry_.head_dim},
-                tile.next);
-  Weigh(page, end, MultipliesPairs());
-  // Tokens that no row sees may hold another sequence's data: 0 times NaN is NaN.
-  MultiplyExact({PageWeights(), kPageTokens, tile.values, padded, panel, out_.data(), padded,
-                 n_rows_, padded, n_visible, GemmArgs::Into::kAccumulate},
-                tile.next == nullptr ? nullptr : tile.next + (tile.values - tile.keys));
+  const auto multiply = [&](GemmArgs product, const std::byte* b, int64_t row_stride,
+                            const std::byte* next) {
+    product.b = b;
+    product.b_row_stride = row_stride;
+    product.b_panel_stride = panel;
+    if (MultipliesPairs()) return kernels.gemm_bf16_row_pairs(product, next);
+    kernels.Gemm(geometry_.cache_type, product, next);
+  };
+  const std::byte* next_values =
+      tile.next == nullptr ? nullptr : tile.next + (tile.values - tile.keys);
+  AddStrips(
+      page, end, [&](const GemmArgs& p) { multiply(p, tile.keys, kPageTokens, tile.next); },
+      [&](const GemmArgs& p) { multiply(p, tile.values, padded, next_values); });
 }
 
 void RowBlock::AddColumns(const ColumnTile& tile, int64_t page, int64_t end) {
@@ -257,9 +287,9 @@ void RowBlock::AddColumns(const ColumnTile& tile, int64_t page, int64_t end) {
   const int64_t panel = kernels.panel_columns, padded = out_stride_;
   kernels.Gemm(tile.key_type,
                {q_.data(), q_stride_, tile.keys, kPageTokens, panel, scores_.data(), kPageTokens,
-                n_rows_, RoundUp(VisibleTokens(page, end), panel), geometry_.head_dim},
+                n_rows_, RoundUp(VisibleTokens(n_rows_ - 1, page, end), panel), geometry_.head_dim},
                tile.next_keys);
-  Weigh(page, end, /*rounds=*/false);
+  Weigh({0, n_rows_}, page, end, /*rounds=*/false);
   kernels.DotRows(geometry_.cache_type, {scores_.data(), kPageTokens, tile.values, out_.data(),
                                          padded, n_rows_, geometry_.head_dim, kPageTokens});
 }
@@ -270,23 +300,6 @@ ColumnGroups RowBlock::Widen(const TileHalf& half) {
   for (int64_t i = 0; i < n; ++i) scales[i] = ToFloat(BFloat16{half.scales[i]});
   for (int64_t i = 0; i < n; ++i) middles[i] = ToFloat(BFloat16{half.middles[i]});
   return {half.codes, half.row_stride, half.group_stride, scales, middles, half.stride};
-}
-
-void RowBlock::Multiply(GemmArgs product, const TileHalf& b, const ReadNext& next) {
-  const KernelTable& kernels = Kernels();
-  const ColumnGroups groups = Widen(b);
-  const bool is_few = product.n_rows <= kFewRows;
-  if (MultipliesPairs()) {
-    if (is_few) return kernels.grouped_gemm_pairs(product, groups, next);
-    kernels.widen_group_pairs(groups, product.k, product.n_cols, key_pairs_.data());
-    return MultiplyPacked(product);
-  }
-  if (is_few) return kernels.grouped_gemm(product, groups, next);
-  kernels.widen_groups(groups, product.k, product.n_cols, widened_.data());
-  product.b = widened_.data();
-  product.b_row_stride = product.n_cols;
-  product.b_panel_stride = kernels.panel_columns;
-  kernels.Gemm(StorageType::kFloat32, product);
 }
 
 const int8_t* RowBlock::Codes(const QuantizedTile& tile, const std::byte* codes, int64_t n) {
@@ -318,31 +331,40 @@ RowBlock::TileHalf RowBlock::Values(const QuantizedTile& tile) {
 }
 
 void RowBlock::AddQuantized(const QuantizedTile& tile, const QuantizedTile& next, int64_t page) {
-  const int64_t d = geometry_.head_dim, padded = out_stride_;
-  if (UsesUnit()) {
-    const KernelTable& kernels = Kernels();
+  const KernelTable& kernels = Kernels();
+  const int64_t d = geometry_.head_dim, padded = out_stride_, end = first_position_;
+  if (n_rows_ <= kFewRows) {
+    const auto multiply = [&](const GemmArgs& product, const TileHalf& half, const ReadNext& read) {
+      const ColumnGroups groups = Widen(half);
+      if (MultipliesPairs()) return kernels.grouped_gemm_pairs(product, groups, read);
+      kernels.grouped_gemm(product, groups, read);
+    };
+    return AddStrips(
+        page, end,
+        [&](const GemmArgs& p) {
+          multiply(p, Keys(tile), {next.keys, next.values - next.keys});
+        },
+        [&](const GemmArgs& p) {
+          multiply(p, Values(tile), {next.values, next.keys + next.size_bytes - next.values});
+        });
+  }
+  if (MultipliesPairs()) {
     kernels.widen_group_pairs(Widen(Keys(tile)), d, kPageTokens, key_pairs_.data());
     kernels.widen_group_pairs(Widen(Values(tile)), kPageTokens, padded, value_pairs_.data());
-    return AttendPairs(page, first_position_);
+    return UsesUnit() ? AttendPairs(page, end) : AddPacked(page, end, kPageTokens);
   }
-  GemmArgs scores;
-  scores.a = PageQueries();
-  scores.lda = q_stride_;
-  scores.c = scores_.data();
-  scores.ldc = scores.n_cols = kPageTokens;
-  scores.n_rows = n_rows_;
-  scores.k = d;
-  Multiply(scores, Keys(tile), {next.keys, next.values - next.keys});
-  Weigh(page, first_position_, MultipliesPairs());
-  GemmArgs values;
-  values.a = PageWeights();
-  values.lda = kPageTokens;
-  values.c = out_.data();
-  values.ldc = values.n_cols = padded;
-  values.n_rows = n_rows_;
-  values.k = kPageTokens;
-  values.into = GemmArgs::Into::kAccumulate;
-  Multiply(values, Values(tile), {next.values, next.keys + next.size_bytes - next.values});
+  float *keys = widened_.data(), *values = keys + d * kPageTokens;
+  kernels.widen_groups(Widen(Keys(tile)), d, kPageTokens, keys);
+  kernels.widen_groups(Widen(Values(tile)), kPageTokens, padded, values);
+  const auto multiply = [&](GemmArgs product, const float* b, int64_t row_stride) {
+    product.b = b;
+    product.b_row_stride = row_stride;
+    product.b_panel_stride = kernels.panel_columns;
+    kernels.Gemm(StorageType::kFloat32, product);
+  };
+  AddStrips(
+      page, end, [&](const GemmArgs& p) { multiply(p, keys, kPageTokens); },
+      [&](const GemmArgs& p) { multiply(p, values, padded); });
 }
 
 void RowBlock::Finish(const Segment& segment, const RowBlockTask& task, const LayerRows& rows) {

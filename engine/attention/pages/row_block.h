@@ -29,8 +29,9 @@ struct RowCuts {
 
 // Returns the tokens of a block of at most about 48 query rows, 192 with a matrix unit.
 int64_t MaxRowBlockTokens(const AttentionGeometry& geometry);
-// Returns the tokens of a block that reads pages alone: at most 768 query rows where a matrix unit
-// reads them, which share the packing of a page, or MaxRowBlockTokens.
+// Returns the tokens of a block that reads pages alone, whose rows share the packing of a page: of
+// at most 192 query rows, 768 where a matrix unit reads them; MaxRowBlockTokens with a sliding
+// window.
 int64_t MaxPageBlockTokens(const AttentionGeometry& geometry);
 
 // Cuts [0, n_rows) of a segment into blocks of at most MaxRowBlockTokens, or cuts.max_tokens, and
@@ -109,18 +110,23 @@ class RowBlock {
   // Returns whether every row sees a whole page.
   bool SeesAll(int64_t page, int64_t end) const;
   void Restart();
-  // Returns the number of a page's tokens, from the first, that any row sees.
-  int64_t VisibleTokens(int64_t page, int64_t end) const;
+  // Returns the number of a page's tokens, from the first, that a row sees: less than 1 for a row
+  // before the page.
+  int64_t VisibleTokens(int64_t row, int64_t page, int64_t end) const;
   // Returns whether queries and weights are rounded to bf16 and multiplied by pages in pairs of
   // steps, also by a quantized page's numbers, which are rounded too.
   bool MultipliesPairs() const;
-  // Return what pages are multiplied by: q_ and the weights, rounded where pairs are multiplied.
-  const void* PageQueries() const;
-  const void* PageWeights() const;
-  // Multiplies by an exact page's keys or values; a zero follows a rounded row of odd length.
-  void MultiplyExact(const GemmArgs& product, const void* next_b);
-  // Multiplies rounded rows by key_pairs_.
-  void MultiplyPacked(GemmArgs product);
+  // Rows [first, first + n), which are read together: scores_ and bf16_weights_ have theirs.
+  struct Strip {
+    int64_t first = 0, n = 0;
+  };
+  // Adds a page strip by strip. The functions multiply GemmArgs by the page's keys and values,
+  // whose place and layout they set; tokens that no row of a strip sees are not among its values.
+  template <class MultiplyKeys, class MultiplyValues>
+  void AddStrips(int64_t page, int64_t end, const MultiplyKeys& multiply_keys,
+                 const MultiplyValues& multiply_values);
+  // Adds a page whose keys and first value_steps values are in key_pairs_ and value_pairs_.
+  void AddPacked(int64_t page, int64_t end, int64_t value_steps);
   // Returns whether a matrix unit reads pages for these rows, with AttendPairs.
   bool UsesUnit() const;
   // Adds a page whose keys and values are in key_pairs_ and value_pairs_.
@@ -138,12 +144,10 @@ class RowBlock {
   TileHalf Values(const QuantizedTile& tile);
   // Widens scales and middles into numbers_, which the next call overwrites.
   ColumnGroups Widen(const TileHalf& half);
-  // Multiplies product.a by the numbers [product.k, product.n_cols] of `b`.
-  void Multiply(GemmArgs product, const TileHalf& b, const ReadNext& next);
   // Returns a quantized tile's codes [n] as int8.
   const int8_t* Codes(const QuantizedTile& tile, const std::byte* codes, int64_t n);
   // Turns a page's scores into weights, in their place or rounded in bf16_weights_.
-  void Weigh(int64_t page, int64_t end, bool rounds);
+  void Weigh(const Strip& strip, int64_t page, int64_t end, bool rounds);
 
   AttentionGeometry geometry_;
   int64_t first_position_ = 0, n_tokens_ = 0, n_rows_ = 0;
@@ -154,9 +158,9 @@ class RowBlock {
   std::vector<SoftmaxState> folded_states_;
   std::vector<int8_t> codes_;     // a page's keys or values, unpacked
   std::vector<float> numbers_;    // scales, then middles, of all groups of a page's keys or values
-  AlignedVector<float> widened_;  // a page's keys or values
+  AlignedVector<float> widened_;  // a page's keys, then its values
   AlignedVector<uint16_t> bf16_q_, bf16_weights_;  // q_ and scores_, rounded
-  // A page's keys and values, packed; key_pairs_ has either where they are multiplied alone.
+  // A page's keys and values, packed.
   AlignedVector<uint16_t> key_pairs_, value_pairs_;
   std::vector<PageSlots> visible_;  // a page's, by rows
 };

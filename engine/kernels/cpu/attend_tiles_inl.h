@@ -16,9 +16,9 @@ namespace lowkey::cpu {
 struct alignas(64) UnitWeights {
   float scores[kUnitRows * kPageTokens];
   uint16_t weights[kUnitRows * kPageTokens];
-  float shifts[kUnitRows], factors[kUnitRows];
-  float sums[kUnitRows * kUnitRows];  // of each row's weights, by lanes
+  WeighScratch scratch;
 };
+static_assert(kRowsAtOnce == kUnitRows);
 
 // Hides the scores that a tile's rows do not see.
 [[gnu::always_inline]] inline void HideScores(const PageSlots* visible, float* scores) {
@@ -26,46 +26,6 @@ struct alignas(64) UnitWeights {
     for (int64_t i = 0; i < visible[r].begin; ++i) scores[i] = -__builtin_inff();
     for (int64_t i = visible[r].end; i < kPageTokens; ++i) scores[i] = -__builtin_inff();
   }
-}
-
-// Does UpdateSoftmaxToBf16 for kUnitRows rows at once, to the bit, and scales `out`
-// [kUnitRows, n_values] by its factors. Calls `after_row` with each row's Number.
-template <class V, int64_t n_values, class AfterRow>
-[[gnu::always_inline]] inline void WeighRows(UnitWeights& rows, SoftmaxState* states, float* out,
-                                             const AfterRow& after_row) {
-  typename V::Vec tops[kUnitRows];
-#pragma GCC unroll 16
-  for (int r = 0; r < kUnitRows; ++r) {
-    const float* scores = rows.scores + r * kPageTokens;
-    tops[r] = V::Max(V::Max(V::Load(scores), V::Load(scores + 16)),
-                     V::Max(V::Load(scores + 32), V::Load(scores + 48)));
-  }
-  typename V::Vec state[2] = {V::Load(&states[0].max), V::Load(&states[8].max)};
-  V::Part(state);
-  const auto top = V::Max(state[0], V::ReduceMaxOfRows(tops));
-  // While a row sees nothing, its largest score is -inf: its weights are 0, its factor is 1.
-  constexpr float kLowest = -0x1.fffffep127f;
-  const auto shift = V::ZeroBelow(top, top, kLowest);
-  const auto factor = Exp<V>(V::Sub(V::ZeroBelow(state[0], top, kLowest), shift));
-  V::Store(rows.shifts, shift);
-  V::Store(rows.factors, factor);
-  uint32_t scaled = ~V::NotBelow(factor, V::Set1(1.0f)) & 0xffff;
-  for (; scaled != 0; scaled &= scaled - 1) {
-    const int r = __builtin_ctz(scaled);
-    Scale<V>(rows.factors[r], out + r * n_values, n_values);
-  }
-  ForNumbers<kUnitRows>([&](auto r) __attribute__((always_inline)) {
-    V::Store(rows.sums + r.value * kUnitRows,
-             WeighToBf16<V>(rows.scores + r.value * kPageTokens, kPageTokens,
-                            V::Set1(rows.shifts[r.value]), rows.weights + r.value * kPageTokens));
-    after_row(r);
-  });
-  for (int r = 0; r < kUnitRows; ++r) tops[r] = V::Load(rows.sums + r * kUnitRows);
-  state[1] = V::Fma(state[1], factor, V::SumOfRows(tops));
-  state[0] = top;
-  V::Join(state);
-  V::Store(&states[0].max, state[0]);
-  V::Store(&states[8].max, state[1]);
 }
 
 // PageProducts multiplies kUnitRows rows by a page of kDim numbers a token. The unit takes each
@@ -139,17 +99,23 @@ void AttendPairsByTiles(const AttendPairsArgs& g) {
   for (int64_t t = 0; t < n_tiles; ++t) {
     UnitWeights& now = both[t % 2];
     if (g.visible != nullptr) HideScores(g.visible + t * kUnitRows, now.scores);
-    WeighRows<V, kDim>(
-        now, g.states + t * kUnitRows,
-        g.out + t * kUnitRows * kDim, [&](auto r) __attribute__((always_inline)) {
-          constexpr int kFirst = 2 * kParts * r.value / kUnitRows;
-          constexpr int kEnd = 2 * kParts * (r.value + 1) / kUnitRows;
-          ForNumbers<kEnd, kFirst>([&](auto part) __attribute__((always_inline)) {
-            if constexpr (part.value < kParts) {
-              if (t + 1 < n_tiles) score(part, t + 1);
-            } else {
-              if (t > 0) add_values(Number<part.value - kParts>(), t - 1);
-            }
+    const auto multiply_beside = [&](auto row) __attribute__((always_inline)) {
+      constexpr int kFirst = 2 * kParts * row.value / kUnitRows;
+      constexpr int kEnd = 2 * kParts * (row.value + 1) / kUnitRows;
+      ForNumbers<kEnd, kFirst>([&](auto part) __attribute__((always_inline)) {
+        if constexpr (part.value < kParts) {
+          if (t + 1 < n_tiles) score(part, t + 1);
+        } else {
+          if (t > 0) add_values(Number<part.value - kParts>(), t - 1);
+        }
+      });
+    };
+    WeighRowsAtOnce<V>(
+        now.scores, now.weights, now.scratch, g.states + t * kUnitRows,
+        g.out + t * kUnitRows * kDim, kDim, [&](const auto& weigh) __attribute__((always_inline)) {
+          ForNumbers<kUnitRows>([&](auto row) __attribute__((always_inline)) {
+            weigh(row.value);
+            multiply_beside(row);
           });
         });
   }

@@ -14,121 +14,11 @@
 #include "engine/kernels/cpu/limits_inl.h"
 #include "engine/kernels/cpu/products_inl.h"
 #include "engine/kernels/cpu/quantized_inl.h"
+#include "engine/kernels/cpu/softmax_inl.h"
 #include "engine/kernels/cpu/taylor_inl.h"
 #include "engine/kernels/kernels.h"
 
 namespace lowkey::cpu {
-
-// ------------------------------------------------------------------ exponential
-
-constexpr float kExpLow =
-    -87.0f;  // below it exp is taken as 0: the smallest normal floats are reached here
-constexpr float kExpHigh = 88.0f;
-
-// Returns exp(x) to 2 units in the last place, 0 below kExpLow: x = n ln 2 + r, a polynomial in r,
-// times 2^n.
-template <class V>
-inline typename V::Vec Exp(typename V::Vec x) {
-  const auto clamped = V::Min(V::Set1(kExpHigh), V::Max(V::Set1(kExpLow), x));  // NaN passes
-  const auto n = V::Round(V::Mul(clamped, V::Set1(1.44269504088896341f)));
-  auto r = V::Fma(n, V::Set1(-0.693359375f), clamped);
-  r = V::Fma(n, V::Set1(2.12194440e-4f), r);
-  auto p = V::Set1(1.9875691500e-4f);
-  p = V::Fma(p, r, V::Set1(1.3981999507e-3f));
-  p = V::Fma(p, r, V::Set1(8.3334519073e-3f));
-  p = V::Fma(p, r, V::Set1(4.1665795894e-2f));
-  p = V::Fma(p, r, V::Set1(1.6666665459e-1f));
-  p = V::Fma(p, r, V::Set1(5.0000001201e-1f));
-  p = V::Fma(V::Mul(r, r), p, V::Add(r, V::Set1(1.0f)));
-  return V::ZeroBelow(V::ScalePow2(p, n), x, kExpLow);
-}
-
-template <class V>
-inline float FirstLane(typename V::Vec x) {
-  float lanes[V::kLanes];
-  V::Store(lanes, x);
-  return lanes[0];
-}
-
-// The same for the odd elements at the end of a row.
-template <class V>
-inline float ExpScalar(float x) {
-  return FirstLane<V>(Exp<V>(V::Set1(x)));
-}
-
-// `weigh` turns the scores into weights exp(score - shift), and returns their sums by lanes.
-template <class V, class Weigh>
-inline SoftmaxUpdate UpdateSoftmax(const float* scores, int64_t n, SoftmaxState* state,
-                                   const Weigh& weigh) {
-  auto top = V::Set1(state->max);
-  for (int64_t i = 0; i < n; i += V::kLanes) top = V::Max(top, V::Load(scores + i));
-  const float new_max = V::ReduceMax(top);
-  const bool is_hidden = new_max == -__builtin_inff();  // no score is visible yet
-  const float added = V::Sum(weigh(V::Set1(is_hidden ? 0.0f : new_max)));
-  if (is_hidden) return {1, 0};
-  const float factor = state->max == new_max ? 1.0f : ExpScalar<V>(state->max - new_max);
-  state->sum = FirstLane<V>(V::Fma(V::Set1(state->sum), V::Set1(factor), V::Set1(added)));
-  state->max = new_max;
-  return {factor, added};
-}
-
-template <class V>
-SoftmaxUpdate UpdateSoftmaxInPlace(float* scores, int64_t n, SoftmaxState* state) {
-  return UpdateSoftmax<V>(scores, n, state, [=](const typename V::Vec& shift) {
-    auto sum = V::Zero();
-    for (int64_t i = 0; i < n; i += V::kLanes) {
-      const auto weights = Exp<V>(V::Sub(V::Load(scores + i), shift));
-      V::Store(scores + i, weights);
-      sum = V::Add(sum, weights);
-    }
-    return sum;
-  });
-}
-
-// Returns exp(x) to 1e-5 of itself for x <= 0, enough for a number that is rounded to bf16; 0 where
-// that is below 2^-125. Half of its operations are additions: a processor whose matrix unit is at
-// work adds twice as many vectors as it multiplies.
-template <class V>
-inline typename V::Vec RoughExp(typename V::Vec x) {
-  constexpr float kLog2E = 1.44269504f, kLowest = -125.0f;
-  const auto to_integer = V::Set1(0x1.8p23f);  // added and taken off, it rounds
-  const auto y = V::Mul(x, V::Set1(kLog2E));
-  const auto n = V::Sub(V::Add(y, to_integer), to_integer);
-  const auto f = V::Sub(y, n);
-  // p is the polynomial of degree 4 with the least relative error for 2^f, |f| <= 1/2.
-  auto p = V::Fma(V::Set1(0.00957010198f), f, V::Set1(0.0559178609f));
-  p = V::Fma(p, f, V::Set1(0.240247448f));
-  p = V::Fma(p, f, V::Set1(0.693121815f));
-  p = V::Fma(p, f, V::Set1(0.999999261f));
-  return V::ZeroBelow(V::ScalePow2(p, n), y, kLowest);
-}
-
-// Writes the weights exp(score - shift) of a row, rounded to bf16, and returns the sums of the
-// rounded ones by lanes. n is a multiple of 2 * kLanes.
-template <class V>
-inline typename V::Vec WeighToBf16(const float* scores, int64_t n, const typename V::Vec& shift,
-                                   uint16_t* weights) {
-  auto sum = V::Zero();
-#pragma GCC unroll 2
-  for (int64_t i = 0; i < n; i += 2 * V::kLanes) {
-    typename V::Vec two[2] = {V::Load(scores + i), V::Load(scores + i + V::kLanes)};
-    for (auto& x : two) x = RoughExp<V>(V::Sub(x, shift));
-    V::StoreRow(weights + i, V::RoundRow(two));
-    V::LoadParted(weights + i, two);
-    sum = V::Add(sum, V::Add(two[0], two[1]));
-  }
-  return sum;
-}
-
-template <class V>
-SoftmaxUpdate UpdateSoftmaxToBf16(const float* scores, int64_t n, SoftmaxState* state,
-                                  uint16_t* weights) {
-  return UpdateSoftmax<V>(scores, n, state, [=](const typename V::Vec& shift) {
-    return WeighToBf16<V>(scores, n, shift, weights);
-  });
-}
-
-// ------------------------------------------------------------------ rows
 
 template <class V>
 void RmsNorm(const float* x, const float* w, float eps, float* out, int64_t dim) {
@@ -168,14 +58,6 @@ void Add(const float* x, float* y, int64_t n) {
     V::Store(y + i, V::Add(V::Load(y + i), V::Load(x + i)));
   }
   for (int64_t i = whole; i < n; ++i) y[i] += x[i];
-}
-
-template <class V>
-void Scale(float s, float* x, int64_t n) {
-  const int64_t whole = n / V::kLanes * V::kLanes;
-  for (int64_t i = 0; i < whole; i += V::kLanes)
-    V::Store(x + i, V::Mul(V::Load(x + i), V::Set1(s)));
-  for (int64_t i = whole; i < n; ++i) x[i] *= s;
 }
 
 template <class V>
@@ -251,7 +133,7 @@ constexpr KernelTable Table(const char* name) {
     t.grouped_gemm_pairs = GroupedGemm<V, GroupedPairs<V>>;
     t.widen_group_pairs = WidenGroupPairs<V>;
     t.gemm_bf16_row_pairs = GemmRowPairs<V>;
-    t.softmax_update_bf16 = UpdateSoftmaxToBf16<V>;
+    t.weigh_rows = WeighRows<V>;
   }
   t.dot_rows_f32 = DotRows<V, float>;
   t.dot_rows_bf16 = DotRows<V, uint16_t>;

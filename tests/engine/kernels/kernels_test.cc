@@ -213,11 +213,12 @@ TEST_P(KernelTest, SoftmaxSurvivesHugeScores) {
 
 // The weights are softmax_update's to 1e-5 of each, rounded, and the sum is what they add up to.
 TEST_P(KernelTest, RoundedSoftmaxSumsItsRoundedWeights) {
-  EXPECT_EQ(table().softmax_update_bf16 != nullptr, table().rounds_activations);
+  EXPECT_EQ(table().weigh_rows != nullptr, table().rounds_activations);
   if (!table().rounds_activations) return;
   std::vector<uint16_t> rounded(64);
   SoftmaxState state{-kInf, 0};
-  table().softmax_update_bf16(std::vector<float>(64, -kInf).data(), 64, &state, rounded.data());
+  float out = 1;
+  table().weigh_rows({std::vector<float>(64, -kInf).data(), rounded.data(), &state, &out, 1, 1});
   EXPECT_EQ(rounded, std::vector<uint16_t>(64, 0));
   EXPECT_EQ(state.max, -kInf);
   EXPECT_EQ(state.sum, 0.0f);
@@ -227,9 +228,9 @@ TEST_P(KernelTest, RoundedSoftmaxSumsItsRoundedWeights) {
     const std::vector<float> scores = Random(64, seed, 3.0f);
     std::vector<float> exact = scores;
     const SoftmaxUpdate want = table().softmax_update(exact.data(), 64, &exact_state);
-    const SoftmaxUpdate got =
-        table().softmax_update_bf16(scores.data(), 64, &state, rounded.data());
-    EXPECT_EQ(got.factor, want.factor);
+    out = 1;
+    table().weigh_rows({scores.data(), rounded.data(), &state, &out, 1, 1});
+    EXPECT_EQ(out, want.factor);
     EXPECT_EQ(state.max, exact_state.max);
     sum *= want.factor;
     for (int64_t i = 0; i < 64; ++i) {
@@ -238,6 +239,33 @@ TEST_P(KernelTest, RoundedSoftmaxSumsItsRoundedWeights) {
       sum += ToFloat(BFloat16{rounded[i]});
     }
     EXPECT_NEAR(state.sum / sum, 1, 1e-6);
+  }
+}
+
+// The third row of every five sees nothing of the first page, the others some of it.
+TEST_P(KernelTest, RowsThatAreWeighedTogetherHaveTheBitsOfEachAlone) {
+  if (!table().rounds_activations) return;
+  constexpr int64_t kValues = 32;
+  for (int64_t n_rows : {1, 15, 16, 17, 48, 50}) {
+    std::vector<SoftmaxState> together(n_rows, SoftmaxState{-kInf, 0}), alone = together;
+    std::vector<uint16_t> weights(n_rows * 64), weight(64);
+    std::vector<float> out = Random(n_rows * kValues, 9), row_out = out;
+    for (uint32_t page = 0; page < 3; ++page) {
+      std::vector<float> scores = Random(n_rows * 64, 10 + page, 1.0f + 4.0f * page);
+      for (int64_t r = 0; page == 0 && r < n_rows; ++r) {
+        std::fill_n(scores.begin() + r * 64 + (r % 5 == 2 ? 0 : 64 - r % 64),
+                    r % 5 == 2 ? 64 : r % 64, -kInf);
+      }
+      table().weigh_rows(
+          {scores.data(), weights.data(), together.data(), out.data(), kValues, n_rows});
+      for (int64_t r = 0; r < n_rows; ++r) {
+        table().weigh_rows({scores.data() + r * 64, weight.data(), &alone[r],
+                            row_out.data() + r * kValues, kValues, 1});
+        ASSERT_EQ(std::memcmp(weight.data(), weights.data() + r * 64, 128), 0) << r;
+        ASSERT_EQ(std::memcmp(&alone[r], &together[r], sizeof(SoftmaxState)), 0) << r;
+      }
+      ASSERT_EQ(std::memcmp(out.data(), row_out.data(), out.size() * sizeof(float)), 0);
+    }
   }
 }
 

@@ -169,9 +169,8 @@ struct AttendingRows {
       for (int64_t i = 0; page.visible != nullptr && i < kPageTokens; ++i) {
         if (i < page.visible[r].begin || i >= page.visible[r].end) row[i] = -kInfinity;
       }
-      const SoftmaxUpdate update =
-          table.softmax_update_bf16(row, kPageTokens, &states[r], weights.data() + r * kPageTokens);
-      table.scale(update.factor, out.data() + r * dim, dim);
+      table.weigh_rows(
+          {row, weights.data() + r * kPageTokens, &states[r], out.data() + r * dim, dim, 1});
     }
     table.gemm_bf16_pairs({weights.data(), kPageTokens, page.values, 0, kPageTokens * panel,
                            out.data(), dim, n_rows, dim, kPageTokens, GemmArgs::Into::kAccumulate},
