@@ -57,6 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--lora", type=int, default=32, help="rank of low-rank changes (default: 32)")
     add("--rank", type=int, default=16, help="atp: principal keys a block (default: 16)")
     add("--block", type=int, default=128, help="atp: tokens a block (default: 128)")
+    add("--window-blocks", type=int, default=1,
+        help="atp: closed blocks that are read exactly (default: 1)")  # fmt: skip
     add("--score-dim", type=int, default=16, help="taylorshift: (default: 16)")
     add("--window-tokens", type=int, default=128, help="taylorshift: exact window (default: 128)")
     add("--alignment-tokens", type=int, default=512, help="super: longest sequence (default: 512)")
@@ -77,6 +79,7 @@ def load_for(args: argparse.Namespace) -> Llama:
         only=("standard", args.mechanism),
         atp_rank=args.rank,
         atp_block=args.block,
+        atp_window=args.window_blocks,
         lora_rank=args.lora,
         score_dim=args.score_dim,
         window_tokens=args.window_tokens,

@@ -298,7 +298,10 @@ def bundle_entry(model: Llama, mechanism: str, ratios: dict[int, float]) -> dict
 
 def measured_entry(model: Llama, ratios: dict[int, float]) -> dict:
     """The quality of atp, which depends on the options that its adapters were trained with."""
-    options = {"rank": str(model.config.atp_rank), "block_tokens": model.config.atp_block}
+    config = model.config
+    options = {"rank": str(config.atp_rank), "block_tokens": config.atp_block}
+    if config.atp_window != 1:
+        options["window_blocks"] = config.atp_window
     return {"mechanism": "atp", "options": options, "perplexity_ratio": by_length(ratios)}
 
 

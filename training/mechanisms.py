@@ -227,21 +227,23 @@ def principal_keys_attention(q, k, v, rank: int, block: int, sinks: int, window:
     """
     n_tokens, n_groups = q.shape[2], q.shape[1] // k.shape[1]
     n_closed = n_tokens // block
-    q, k, v = q.float(), k.float(), v.float()
-    near_k, near_v = (x.repeat_interleave(n_groups, dim=1) for x in (k, v))
-    if n_closed <= window:
-        return softmax_attention(q, near_k, near_v)
-    cut = n_closed * block
-    blocks = [x[:, :, :cut].unflatten(2, (n_closed, block)) for x in (k, v)]
-    far_k, far_v = (
-        torch.cat((x.flatten(2, 3), rest[:, :, cut:]), dim=2).repeat_interleave(n_groups, dim=1)
-        for x, rest in zip(principal_approximation(*blocks, rank, sinks), (k, v))
-    )
-    position = torch.arange(n_tokens, device=q.device)
-    first_near = (position // block - window).clamp_min(0) * block
-    is_far = (position < first_near[:, None]) & (position >= sinks)
-    scale = q.shape[-1] ** -0.5
-    scores = torch.where(is_far, q @ far_k.mT, q @ near_k.mT) * scale
-    scores = scores.masked_fill(position > position[:, None], -torch.inf)
-    weights = scores.softmax(-1)
-    return (weights * is_far) @ far_v + (weights * ~is_far) @ near_v
+    near = [x.float() for x in (k, v)]
+    far = near
+    if n_closed > window:
+        blocks = [x[:, :, : n_closed * block].unflatten(2, (n_closed, block)) for x in near]
+        far = [x.flatten(2, 3) for x in principal_approximation(*blocks, rank, sinks)]
+    near, far = ([x.repeat_interleave(n_groups, dim=1) for x in pair] for pair in (near, far))
+    parts = []
+    for first in range(0, n_tokens, block):
+        end = min(first + block, n_tokens)
+        first_near = max(first - window * block, 0)
+        first_far = min(sinks, first_near)
+        read = [
+            torch.cat((x[:, :, :first_far], y[:, :, first_far:first_near], x[:, :, first_near:end]), 2)
+            for x, y in zip(near, far)
+        ]
+        seen = torch.ones(end - first, end, dtype=torch.bool, device=q.device).tril(first)
+        parts.append(
+            F.scaled_dot_product_attention(q[:, :, first:end].float(), *read, attn_mask=seen)
+        )
+    return torch.cat(parts, dim=2)

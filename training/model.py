@@ -45,6 +45,7 @@ class ModelConfig:
     # atp: what its adapters are trained with.
     atp_rank: int = 16
     atp_block: int = 128
+    atp_window: int = 1
     # Mechanisms whose projections are the standard's plus low-rank changes of this rank.
     lora_rank: int = 32
     lora_mechanisms: tuple[str, ...] = ("atp",)
@@ -64,9 +65,7 @@ class RMSNorm(nn.Module):
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
 
 
-# atp keeps the first tokens exact, and one closed block besides the open one (docs/atp.md).
-ATP_SINKS = 4
-ATP_WINDOW = 1
+ATP_SINKS = 4  # atp keeps the first tokens exact (docs/atp.md).
 # The projections that low-rank changes apply to.
 LORA_PROJECTIONS = ("wq", "wk", "wv")
 
@@ -135,9 +134,8 @@ class Attention(nn.Module):
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         config = self.config
         if self.mechanism == "atp":
-            return principal_keys_attention(
-                q, k, v, config.atp_rank, config.atp_block, ATP_SINKS, ATP_WINDOW
-            )
+            options = (config.atp_rank, config.atp_block, ATP_SINKS, config.atp_window)
+            return principal_keys_attention(q, k, v, *options)
         if self.mechanism == "taylorshift" and config.window_tokens:
             return taylorshift_windowed(q, k, v, self.tau, self.tau_window, config.window_tokens)
         if self.mechanism == "super":
