@@ -28,7 +28,7 @@ namespace {
 
 constexpr int64_t kColdBytes = int64_t{64} << 20;  // of weights in turn, more than caches hold
 constexpr int64_t kFewRows = 4;
-constexpr int64_t kRows[] = {1, 2, 4, 6, 16, 64, 256, 512};
+constexpr int64_t kRows[] = {1, 2, 3, 4, 6, 16, 64, 256, 512};
 
 struct Format {
   const char* name;

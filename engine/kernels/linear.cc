@@ -28,7 +28,10 @@ constexpr int64_t kStreamRows = 32;
 constexpr int64_t kStreamBlockK = 768;
 // With up to this many rows reading the weight takes longer than multiplying with it.
 constexpr int64_t kFewRows = 3;
-constexpr int64_t kFewRowsChunk = 256;  // steps of codes that are expanded at once for these
+// Up to this many rows multiply codes that stay as they are stored, and expand the scales of so many
+// steps at once: more would be asked of the memory in bursts.
+constexpr int64_t kStoredCodeRows = 4;
+constexpr int64_t kStoredCodeSteps = 128;
 // How far ahead few rows prefetch a weight that is read front to back: 4 KiB cover the memory's
 // latency.
 constexpr int64_t kAhead = 2048;
@@ -63,10 +66,11 @@ int64_t EvenChunk(int64_t n_in, int64_t most, int64_t block) {
   return RoundUp(DivideUp(n_in, n_chunks), block);
 }
 
-// A few rows take small chunks: codes that stay packed are asked for a whole chunk at once.
 int64_t CodedChunk(const PackedPart& part, int64_t n_rows) {
-  return EvenChunk(part.n_in_padded, n_rows <= kFewRows ? kFewRowsChunk : kMaxCodedChunk,
-                   ShapeOf(*part.form.codes).block);
+  const int64_t block = ShapeOf(*part.form.codes).block;
+  const bool is_few = n_rows <= kStoredCodeRows;
+  const int64_t most = is_few ? std::max(kStoredCodeSteps, block) : kMaxCodedChunk;
+  return EvenChunk(part.n_in_padded, most, block);
 }
 
 void MultiplyCodes(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,

@@ -11,7 +11,7 @@
 namespace lowkey::cpu {
 
 // Codes that stay as they are stored are asked for this far ahead, to hide the memory's latency.
-inline constexpr int64_t kCodesAhead = 2048;  // bytes
+inline constexpr int64_t kCodesAhead = 4096;  // bytes
 
 // ExpandedChunk holds some groups of a panel, expanded.
 template <class V>
@@ -91,7 +91,7 @@ inline void ExpandScales(const std::byte* block, int64_t first, ExpandedChunk<V>
 }
 
 // Expands n_in inputs: whole blocks, at most kMaxCodedChunk. Codes of 4 bits may stay packed.
-// kSigns takes the zero off codes for rows of 8 bits. kAsks asks the memory for what follows.
+// kSigns takes the zero off codes for rows of 8 bits. kAsks asks the memory for later headers.
 template <class V, CodeFormat kFormat, bool kUnpacks, bool kAsks, bool kSigns = false>
 [[gnu::noinline]] void Expand(const std::byte* b, int64_t n_in, ExpandedChunk<V>& out) {
   constexpr CodeShape kShape = kCodeShapes[static_cast<int>(kFormat)];
@@ -101,12 +101,12 @@ template <class V, CodeFormat kFormat, bool kUnpacks, bool kAsks, bool kSigns = 
     ExpandScales<V, kFormat>(b, k / kShape.group, out);
     const std::byte* codes = b + kPanel * kShape.header_bytes();
     const int8_t* expanded = reinterpret_cast<const int8_t*>(codes);
+    // Tiles ask for codes that stay packed, or have 8 bits; this asks for their headers.
     if constexpr (kShape.bits < 8 && kAsks) {
-      for (int64_t at = 0; at < kPanel * kShape.bytes(); at += 64) {
+      for (int64_t at = 0; at < kPanel * kShape.header_bytes(); at += 64) {
         __builtin_prefetch(b + at + kCodesAhead);
       }
     } else if constexpr (kShape.bits == 8) {
-      // Tiles ask for codes; this asks for the header of the next chunk's block.
       __builtin_prefetch(b + n_in / kShape.block * kPanel * kShape.bytes());
     }
     if constexpr (kUnpacks) {

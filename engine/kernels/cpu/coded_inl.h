@@ -206,7 +206,10 @@ template <class V, int kRows, TileKind kKind, bool kAsks>
       // bursts.
 #pragma GCC unroll 1
       for (int64_t k = 0; k < kKind.group; k += S::kSide, a += step, codes += kStepCodes) {
-        if constexpr (kKind.is_signed) __builtin_prefetch(codes + kCodesAhead);
+        // Without kAsks these codes are the weight's own.
+        for (int64_t at = 0; kKind.is_signed && !kAsks && at < kStepCodes; at += 64) {
+          __builtin_prefetch(codes + at + kCodesAhead);
+        }
         AddStep<V, S>(a, codes, sums);
       }
     } else {
@@ -237,6 +240,9 @@ template <class V, int kRows, TileKind kKind>
     const int8_t* codes = chunk.codes[g];
 #pragma GCC unroll 4
     for (int64_t quad = 0; quad < kQuads / 2; ++quad) {
+      for (int64_t at = 0; at < 2 * kVector; at += 64) {
+        __builtin_prefetch(codes + 2 * quad * kVector + at + kCodesAhead);
+      }
       // The low bits are those of this quad, the high bits those of one half a unit further on.
       const auto left = V::LoadNibbles(codes + 2 * quad * kVector);
       const auto right = V::LoadNibbles(codes + (2 * quad + 1) * kVector);
