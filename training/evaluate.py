@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", type=Path, help="file for the results")
     add("--rank", type=int, help="atp: principal keys a block (default: the adapters')")
     add("--block", type=int, help="atp: tokens a block (default: the adapters')")
+    add("--window-blocks", type=int, help="atp: closed blocks that are read exactly (default: 1)")
     add("--prompt", action="append", default=[], help="text to continue; may be repeated")
     add("--max-new-tokens", type=int, default=200, help="(default: 200)")
     add("--temperature", type=float, default=0.7, help="0 is greedy (default: 0.7)")
@@ -158,7 +159,9 @@ def measure(model: Llama, tokenizer, args: argparse.Namespace) -> list[dict]:
 def main(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    changes = {"atp_rank": args.rank, "atp_block": args.block}
+    changes = {
+        "atp_rank": args.rank, "atp_block": args.block, "atp_window": args.window_blocks
+    }  # fmt: skip
     changes = {name: value for name, value in changes.items() if value is not None}
     model = load_model(args.model, **changes).to(args.device)
     tokenizer = load_tokenizer(args.model)

@@ -238,8 +238,9 @@ def principal_keys_attention(q, k, v, rank: int, block: int, sinks: int, window:
         end = min(first + block, n_tokens)
         first_near = max(first - window * block, 0)
         first_far = min(sinks, first_near)
+        cuts = (slice(first_far), slice(first_far, first_near), slice(first_near, end))
         read = [
-            torch.cat((x[:, :, :first_far], y[:, :, first_far:first_near], x[:, :, first_near:end]), 2)
+            torch.cat([x[:, :, cuts[0]], y[:, :, cuts[1]], x[:, :, cuts[2]]], dim=2)
             for x, y in zip(near, far)
         ]
         seen = torch.ones(end - first, end, dtype=torch.bool, device=q.device).tril(first)

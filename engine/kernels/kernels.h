@@ -211,7 +211,7 @@ struct PageSlots {
   int64_t begin = 0, end = kPageTokens;
 };
 
-// Rows of scores of a page. Hidden ones are -inf.
+// WeighRowsArgs are rows with their scores of a page. Hidden scores are -inf.
 struct WeighRowsArgs {
   const float* scores = nullptr;   // [n_rows, kPageTokens]
   uint16_t* weights = nullptr;     // [n_rows, kPageTokens], in bf16
@@ -222,9 +222,9 @@ struct WeighRowsArgs {
 };
 
 // Rows of the query heads of one KV head read a page: their scores go through weigh_rows, and the
-// weights times the values are added to `out`. Each array of
-// rows has room for n_rows rounded up to kUnitRows. Rows beyond n_rows get results without a
-// meaning; their slots are valid too.
+// weights times the values are added to `out`.
+// Each array of rows has room for n_rows rounded up to kUnitRows. Rows beyond n_rows get results
+// without a meaning; their slots are valid too.
 struct AttendPairsArgs {
   const uint16_t* queries = nullptr;   // row r at + r * dim
   int64_t dim = 0;                     // a multiple of kPairSteps, at most kMaxAttendDim

@@ -28,8 +28,8 @@ constexpr int64_t kStreamRows = 32;
 constexpr int64_t kStreamBlockK = 768;
 // With up to this many rows reading the weight takes longer than multiplying with it.
 constexpr int64_t kFewRows = 3;
-// Up to this many rows multiply codes that stay as they are stored, and expand the scales of so
-// many steps at once: more would be asked of the memory in bursts.
+// Up to this many rows multiply codes of 4 bits that stay packed. They take chunks of so few steps,
+// or of one block, because the memory would be asked in bursts otherwise.
 constexpr int64_t kStoredCodeRows = 4;
 constexpr int64_t kStoredCodeSteps = 128;
 // How far ahead few rows prefetch a weight that is read front to back: 4 KiB cover the memory's

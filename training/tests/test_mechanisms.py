@@ -7,6 +7,7 @@ import torch
 from ..mechanisms import (
     CHUNK_TOKENS,
     orthogonal_iteration,
+    principal_approximation,
     principal_keys_attention,
     rotate,
     softmax_attention,
@@ -95,7 +96,36 @@ class TaylorShift(unittest.TestCase):
         torch.testing.assert_close(out[0, 0, 0].double(), v[0, 0, 0] / 2, atol=1e-6, rtol=1e-6)
 
 
+def principal_keys_by_pairs(q, k, v, rank, block, sinks, window):
+    """Every score of every row, and which of the two keys it is of."""
+    n_tokens = q.shape[2]
+    n_closed = n_tokens // block
+    far_k, far_v = k.clone(), v.clone()
+    cut = n_closed * block
+    blocks = (x[:, :, :cut].unflatten(2, (n_closed, block)) for x in (k, v))
+    for far, approximate in zip(
+        (far_k, far_v), principal_approximation(*blocks, rank, sinks), strict=True
+    ):
+        far[:, :, :cut] = approximate.flatten(2, 3)
+    k, v, far_k, far_v = (
+        x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v, far_k, far_v)
+    )
+    token = torch.arange(n_tokens)
+    is_far = (token // block < token[:, None] // block - window) & (token >= sinks)
+    scores = torch.where(is_far, q @ far_k.mT, q @ k.mT) * q.shape[-1] ** -0.5
+    weights = scores.masked_fill(token > token[:, None], -torch.inf).softmax(-1)
+    return (weights * is_far) @ far_v + (weights * ~is_far) @ v
+
+
 class PrincipalKeys(unittest.TestCase):
+    def test_has_the_weights_of_every_pair(self):
+        q, k, v = (heads(n, 100, 8, i).float() for i, n in enumerate((4, 2, 2)))
+        for sinks, window in ((0, 0), (3, 0), (9, 0), (3, 1), (9, 2), (3, 9)):
+            options = {"rank": 3, "block": 16, "sinks": sinks, "window": window}
+            got = principal_keys_attention(q, k, v, **options)
+            wanted = principal_keys_by_pairs(q, k, v, **options)
+            torch.testing.assert_close(got, wanted, atol=1e-5, rtol=1e-4, msg=str(options))
+
     def test_full_rank_is_softmax_attention(self):
         q, k, v = heads(4, 100, 8, 1), heads(2, 100, 8, 2), heads(2, 100, 8, 3)
         got = principal_keys_attention(q, k, v, rank=16, block=16, sinks=0, window=0)

@@ -23,10 +23,14 @@ constexpr int64_t kUnitPageRows = 768;
 constexpr int64_t kFewRows = 6;
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
+// Says whether rows and pages are multiplied in pairs of steps, so that many rows pack a page.
+bool PacksPages(const AttentionGeometry& g) {
+  return Kernels().rounds_activations && g.cache_type == StorageType::kBFloat16;
+}
+
 // Says whether many rows read pages by attend_pairs.
 bool UnitReadsPages(const AttentionGeometry& g) {
-  return Kernels().has_matrix_unit && g.cache_type == StorageType::kBFloat16 &&
-         DotWidth(g) <= kMaxAttendDim;
+  return Kernels().has_matrix_unit && PacksPages(g) && DotWidth(g) <= kMaxAttendDim;
 }
 
 }  // namespace
@@ -38,7 +42,7 @@ int64_t MaxRowBlockTokens(const AttentionGeometry& g) {
 
 int64_t MaxPageBlockTokens(const AttentionGeometry& g) {
   // Rows of a sliding window read pages that are before the window of others.
-  if (g.sliding_window.has_value()) return MaxRowBlockTokens(g);
+  if (g.sliding_window.has_value() || !PacksPages(g)) return MaxRowBlockTokens(g);
   return std::max<int64_t>(1, (UnitReadsPages(g) ? kUnitPageRows : kPageRows) / g.group());
 }
 
@@ -189,9 +193,7 @@ void RowBlock::Weigh(const Strip& strip, int64_t page, int64_t end, bool rounds)
   }
 }
 
-bool RowBlock::MultipliesPairs() const {
-  return Kernels().rounds_activations && geometry_.cache_type == StorageType::kBFloat16;
-}
+bool RowBlock::MultipliesPairs() const { return PacksPages(geometry_); }
 
 template <class MultiplyKeys, class MultiplyValues>
 void RowBlock::AddStrips(int64_t page, int64_t end, const MultiplyKeys& multiply_keys,
@@ -220,7 +222,7 @@ void RowBlock::AddStrips(int64_t page, int64_t end, const MultiplyKeys& multiply
     values.c = out(strip.first);
     values.ldc = values.n_cols = out_stride_;
     values.n_rows = strip.n;
-    // Tokens that no row sees may hold another sequence's data: 0 times NaN is NaN.
+    // Tokens that no row of the block sees may hold another sequence's data: 0 times NaN is NaN.
     values.k = n_visible;
     values.into = GemmArgs::Into::kAccumulate;
     multiply_values(values);

@@ -29,9 +29,9 @@ struct RowCuts {
 
 // Returns the tokens of a block of at most about 48 query rows, 192 with a matrix unit.
 int64_t MaxRowBlockTokens(const AttentionGeometry& geometry);
-// Returns the tokens of a block that reads pages alone, whose rows share the packing of a page: of
-// at most 192 query rows, 768 where a matrix unit reads them; MaxRowBlockTokens with a sliding
-// window.
+// Returns the tokens of a block that reads pages alone. Where pages are packed its rows share that:
+// about 192 query rows at most, 768 for a matrix unit. It is MaxRowBlockTokens where they are not,
+// and with a sliding window.
 int64_t MaxPageBlockTokens(const AttentionGeometry& geometry);
 
 // Cuts [0, n_rows) of a segment into blocks of at most MaxRowBlockTokens, or cuts.max_tokens, and
@@ -116,12 +116,13 @@ class RowBlock {
   // Returns whether queries and weights are rounded to bf16 and multiplied by pages in pairs of
   // steps, also by a quantized page's numbers, which are rounded too.
   bool MultipliesPairs() const;
-  // Rows [first, first + n), which are read together: scores_ and bf16_weights_ have theirs.
+  // Strip names rows [first, first + n) that read a page together: scores_ and bf16_weights_ have
+  // theirs.
   struct Strip {
     int64_t first = 0, n = 0;
   };
   // Adds a page strip by strip. The functions multiply GemmArgs by the page's keys and values,
-  // whose place and layout they set; tokens that no row of a strip sees are not among its values.
+  // whose place and layout they set, perhaps with the next values, which then have weight 0.
   template <class MultiplyKeys, class MultiplyValues>
   void AddStrips(int64_t page, int64_t end, const MultiplyKeys& multiply_keys,
                  const MultiplyValues& multiply_values);

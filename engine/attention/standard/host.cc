@@ -55,7 +55,10 @@ absl::Status HostStandard::Plan(absl::Span<const Segment> segments) {
     if (IsQuantized(segments[i].sequence->options)) cuts.every = kPageTokens;
     AppendRowBlocks(g, index, segments[i], cuts, tasks_);
   }
-  PlanParts(block_tokens > MaxRowBlockTokens(g) ? kBlocksPerThread : kTasksPerThread);
+  const bool has_large = std::any_of(tasks_.begin(), tasks_.end(), [&](const RowBlockTask& task) {
+    return task.n_tokens > MaxRowBlockTokens(g);
+  });
+  PlanParts(has_large ? kBlocksPerThread : kTasksPerThread);
   return absl::OkStatus();
 }
 

@@ -101,7 +101,7 @@ template <class V, CodeFormat kFormat, bool kUnpacks, bool kAsks, bool kSigns = 
     ExpandScales<V, kFormat>(b, k / kShape.group, out);
     const std::byte* codes = b + kPanel * kShape.header_bytes();
     const int8_t* expanded = reinterpret_cast<const int8_t*>(codes);
-    // Tiles ask for codes that stay packed, or have 8 bits; this asks for their headers.
+    // Tiles of few rows ask for codes that stay as they are; this asks for what lies between them.
     if constexpr (kShape.bits < 8 && kAsks) {
       for (int64_t at = 0; at < kPanel * kShape.header_bytes(); at += 64) {
         __builtin_prefetch(b + at + kCodesAhead);

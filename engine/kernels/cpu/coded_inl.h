@@ -17,12 +17,14 @@ namespace lowkey::cpu {
 struct TileKind {
   int row_bits;
   bool is_signed;  // whether the chunk holds signed codes
+  bool is_stored;  // whether its codes are the weight's own, and not unpacked
   bool has_add;
   int64_t group;  // inputs
 };
 
 constexpr TileKind KindOf(const CodeShape& shape) {
-  return {shape.row_bits, shape.row_bits == 16 || shape.bits == 8, shape.has_add(), shape.group};
+  return {shape.row_bits, shape.row_bits == 16 || shape.bits == 8, shape.bits == 8, shape.has_add(),
+          shape.group};
 }
 
 // CodeSums adds products of 32 bits of a row's codes with a weight's codes. Begin returns the value
@@ -206,9 +208,8 @@ template <class V, int kRows, TileKind kKind, bool kAsks>
       // bursts.
 #pragma GCC unroll 1
       for (int64_t k = 0; k < kKind.group; k += S::kSide, a += step, codes += kStepCodes) {
-        // Without kAsks these codes are the weight's own.
-        for (int64_t at = 0; kKind.is_signed && !kAsks && at < kStepCodes; at += 64) {
-          __builtin_prefetch(codes + at + kCodesAhead);
+        for (int64_t line = 0; kKind.is_stored && line < kStepCodes; line += 64) {
+          __builtin_prefetch(codes + line + kCodesAhead);
         }
         AddStep<V, S>(a, codes, sums);
       }

@@ -133,8 +133,8 @@ struct alignas(64) WeighScratch {
 };
 
 // Does UpdateSoftmaxToBf16 for kRowsAtOnce rows of kPageTokens scores, to the bit, and scales `out`
-// [kRowsAtOnce, n_values] by their factors. Calls `after_row` with each row's Number. A vector has
-// as many lanes as there are rows.
+// [kRowsAtOnce, n_values] by their factors. `each_row` gets a function of a row's number, and calls
+// it for every row. A vector has as many lanes as there are rows.
 template <class V, class EachRow>
 [[gnu::always_inline]] inline void WeighRowsAtOnce(const float* scores, uint16_t* weights,
                                                    WeighScratch& rows, SoftmaxState* states,
