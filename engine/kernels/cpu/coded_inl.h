@@ -17,14 +17,14 @@ namespace lowkey::cpu {
 struct TileKind {
   int row_bits;
   bool is_signed;  // whether the chunk holds signed codes
-  bool is_stored;  // whether its codes are the weight's own, and not unpacked
   bool has_add;
-  int64_t group;  // inputs
+  int64_t group;           // inputs
+  bool is_stored = false;  // whether the codes are the weight's own, and not unpacked
 };
 
 constexpr TileKind KindOf(const CodeShape& shape) {
-  return {shape.row_bits, shape.row_bits == 16 || shape.bits == 8, shape.bits == 8, shape.has_add(),
-          shape.group};
+  return {shape.row_bits, shape.row_bits == 16 || shape.bits == 8, shape.has_add(), shape.group,
+          shape.bits == 8};
 }
 
 // CodeSums adds products of 32 bits of a row's codes with a weight's codes. Begin returns the value
