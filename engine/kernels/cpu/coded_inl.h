@@ -199,7 +199,7 @@ template <class V, int kRows, TileKind kKind, bool kAsks>
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = S::Begin(tile.rows.starts + at + i);
     const int8_t* codes = chunk.codes[g];
-    if constexpr (kAsks) {
+    if constexpr (kAsks && !kKind.is_stored) {
       const std::byte* next = tile.next + g * tile.group_bytes;
       for (int64_t i = 0; i < tile.group_bytes; i += 64) __builtin_prefetch(next + i);
     }
@@ -214,6 +214,11 @@ template <class V, int kRows, TileKind kKind, bool kAsks>
         AddStep<V, S>(a, codes, sums);
       }
     } else {
+      if constexpr (kAsks && kKind.is_stored) {
+        for (int64_t i = 0; i < kKind.group * 2 * V::kLanes; i += 64) {
+          __builtin_prefetch(codes + i + kCodesAhead);
+        }
+      }
 #pragma GCC unroll 8
       for (int64_t k = 0; k < kKind.group; k += S::kSide, a += step, codes += kStepCodes) {
         AddStep<V, S>(a, codes, sums);
@@ -349,8 +354,8 @@ void MultiplyCoded(const CodedProductArgs& p) {
       [&](int64_t t, const TileRows& tile, float* c) {
         if constexpr (kShape.bits == 4 && !kUnpacks) {
           PackedTileOf<V, kPackedRows, KindOf(kShape)>(chunk, tile, c, p.ldc);
-        } else if (kUnpacks && t == 0) {
-          CodedTiles<V, KindOf(kShape), kUnpacks>(chunk, tile, c, p.ldc);
+        } else if (t == 0) {
+          CodedTiles<V, KindOf(kShape), true>(chunk, tile, c, p.ldc);
         } else {
           CodedTiles<V, KindOf(kShape), false>(chunk, tile, c, p.ldc);
         }
