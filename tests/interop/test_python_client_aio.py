@@ -107,7 +107,7 @@ class PythonAsyncClientTest(unittest.IsolatedAsyncioTestCase):
             await self.client.stream(made.STORY, model="other").finish()
         with self.assertRaises(lowkey.DeadlineExceededError):
             await self.client.stream(made.STORY, max_new_tokens=4000, ignore_eos=True,
-                                     timeout=1.5).finish()
+                                     timeout=0.3).finish()
         async with lowkey.AsyncClient("127.0.0.1:1") as client:
             with self.assertRaises(lowkey.UnavailableError):
                 await client.stats(timeout=5)
