@@ -23,14 +23,15 @@ constexpr int64_t kUnitPageRows = 768;
 constexpr int64_t kFewRows = 6;
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
-// Says whether rows and pages are multiplied in pairs of steps, so that many rows pack a page.
-bool PacksPages(const AttentionGeometry& g) {
+// Says whether queries and weights are rounded to bf16 and multiplied by pages in pairs of steps,
+// also by a quantized page's numbers, which are rounded too. Many rows pack a page for that.
+bool MultipliesPairs(const AttentionGeometry& g) {
   return Kernels().rounds_activations && g.cache_type == StorageType::kBFloat16;
 }
 
 // Says whether many rows read pages by attend_pairs.
 bool UnitReadsPages(const AttentionGeometry& g) {
-  return Kernels().has_matrix_unit && PacksPages(g) && DotWidth(g) <= kMaxAttendDim;
+  return Kernels().has_matrix_unit && MultipliesPairs(g) && DotWidth(g) <= kMaxAttendDim;
 }
 
 }  // namespace
@@ -42,7 +43,7 @@ int64_t MaxRowBlockTokens(const AttentionGeometry& g) {
 
 int64_t MaxPageBlockTokens(const AttentionGeometry& g) {
   // Rows of a sliding window read pages that are before the window of others.
-  if (g.sliding_window.has_value() || !PacksPages(g)) return MaxRowBlockTokens(g);
+  if (g.sliding_window.has_value() || !MultipliesPairs(g)) return MaxRowBlockTokens(g);
   return std::max<int64_t>(1, (UnitReadsPages(g) ? kUnitPageRows : kPageRows) / g.group());
 }
 
@@ -97,7 +98,7 @@ void RowBlock::Begin(const AttentionGeometry& g, const Segment& segment, const R
     for (int64_t j = 0; j < g.head_dim; ++j) to[j] = q[j] * scale;
     std::fill(to + g.head_dim, to + q_stride_, 0.0f);
   }
-  if (MultipliesPairs()) Kernels().to_bf16(q_.data(), bf16_q_.data(), n_rows_ * q_stride_);
+  if (MultipliesPairs(geometry_)) Kernels().to_bf16(q_.data(), bf16_q_.data(), n_rows_ * q_stride_);
   Restart();
   std::fill_n(folded_out_.begin(), n_rows_ * out_stride_, 0.0f);
   std::fill_n(folded_states_.begin(), n_rows_, SoftmaxState{kHidden, 0});
@@ -193,12 +194,10 @@ void RowBlock::Weigh(const Strip& strip, int64_t page, int64_t end, bool rounds)
   }
 }
 
-bool RowBlock::MultipliesPairs() const { return PacksPages(geometry_); }
-
 template <class MultiplyKeys, class MultiplyValues>
 void RowBlock::AddStrips(int64_t page, int64_t end, const MultiplyKeys& multiply_keys,
                          const MultiplyValues& multiply_values) {
-  const bool pairs = MultipliesPairs();
+  const bool pairs = MultipliesPairs(geometry_);
   const int64_t panel = Kernels().panel_columns;
   for (Strip strip; strip.first < n_rows_; strip.first += strip.n) {
     strip.n = std::min(kTargetRows, n_rows_ - strip.first);
@@ -261,7 +260,7 @@ void RowBlock::AttendPairs(int64_t page, int64_t end) {
 void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
   const KernelTable& kernels = Kernels();
   const int64_t panel = kernels.panel_columns, padded = out_stride_;
-  if (MultipliesPairs() && n_rows_ > kFewRows) {
+  if (MultipliesPairs(geometry_) && n_rows_ > kFewRows) {
     const int64_t n_visible = VisibleTokens(n_rows_ - 1, page, end);
     kernels.pack_pairs({reinterpret_cast<const uint16_t*>(tile.keys), kPageTokens,
                         geometry_.head_dim, kPageTokens, key_pairs_.data()});
@@ -274,7 +273,7 @@ void RowBlock::AddPage(const KvTile& tile, int64_t page, int64_t end) {
     product.b = b;
     product.b_row_stride = row_stride;
     product.b_panel_stride = panel;
-    if (MultipliesPairs()) return kernels.gemm_bf16_row_pairs(product, next);
+    if (MultipliesPairs(geometry_)) return kernels.gemm_bf16_row_pairs(product, next);
     kernels.Gemm(geometry_.cache_type, product, next);
   };
   const std::byte* next_values =
@@ -338,7 +337,7 @@ void RowBlock::AddQuantized(const QuantizedTile& tile, const QuantizedTile& next
   if (n_rows_ <= kFewRows) {
     const auto multiply = [&](const GemmArgs& product, const TileHalf& half, const ReadNext& read) {
       const ColumnGroups groups = Widen(half);
-      if (MultipliesPairs()) return kernels.grouped_gemm_pairs(product, groups, read);
+      if (MultipliesPairs(geometry_)) return kernels.grouped_gemm_pairs(product, groups, read);
       kernels.grouped_gemm(product, groups, read);
     };
     return AddStrips(
@@ -350,7 +349,7 @@ void RowBlock::AddQuantized(const QuantizedTile& tile, const QuantizedTile& next
           multiply(p, Values(tile), {next.values, next.keys + next.size_bytes - next.values});
         });
   }
-  if (MultipliesPairs()) {
+  if (MultipliesPairs(geometry_)) {
     kernels.widen_group_pairs(Widen(Keys(tile)), d, kPageTokens, key_pairs_.data());
     kernels.widen_group_pairs(Widen(Values(tile)), kPageTokens, padded, value_pairs_.data());
     return UsesUnit() ? AttendPairs(page, end) : AddPacked(page, end, kPageTokens);

@@ -113,9 +113,6 @@ class RowBlock {
   // Returns the number of a page's tokens, from the first, that a row sees: less than 1 for a row
   // before the page.
   int64_t VisibleTokens(int64_t row, int64_t page, int64_t end) const;
-  // Returns whether queries and weights are rounded to bf16 and multiplied by pages in pairs of
-  // steps, also by a quantized page's numbers, which are rounded too.
-  bool MultipliesPairs() const;
   // Strip names rows [first, first + n) that read a page together: scores_ and bf16_weights_ have
   // theirs.
   struct Strip {

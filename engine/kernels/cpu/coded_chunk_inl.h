@@ -13,6 +13,11 @@ namespace lowkey::cpu {
 // Codes that stay as they are stored are asked for this far ahead, to hide the memory's latency.
 inline constexpr int64_t kCodesAhead = 4096;  // bytes
 
+// Asks the memory for n_bytes.
+[[gnu::always_inline]] inline void AskFor(const void* from, int64_t n_bytes) {
+  for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(static_cast<const char*>(from) + i);
+}
+
 // ExpandedChunk holds some groups of a panel, expanded.
 template <class V>
 struct ExpandedChunk {
@@ -103,9 +108,7 @@ template <class V, CodeFormat kFormat, bool kUnpacks, bool kAsks, bool kSigns = 
     const int8_t* expanded = reinterpret_cast<const int8_t*>(codes);
     // Tiles of few rows ask for codes that stay as they are; this asks for what lies between them.
     if constexpr (kShape.bits < 8 && kAsks) {
-      for (int64_t at = 0; at < kPanel * kShape.header_bytes(); at += 64) {
-        __builtin_prefetch(b + at + kCodesAhead);
-      }
+      AskFor(b + kCodesAhead, kPanel * kShape.header_bytes());
     } else if constexpr (kShape.bits == 8) {
       __builtin_prefetch(b + n_in / kShape.block * kPanel * kShape.bytes());
     }

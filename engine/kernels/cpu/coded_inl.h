@@ -200,24 +200,19 @@ template <class V, int kRows, TileKind kKind, bool kAsks>
     for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = S::Begin(tile.rows.starts + at + i);
     const int8_t* codes = chunk.codes[g];
     if constexpr (kAsks && !kKind.is_stored) {
-      const std::byte* next = tile.next + g * tile.group_bytes;
-      for (int64_t i = 0; i < tile.group_bytes; i += 64) __builtin_prefetch(next + i);
+      AskFor(tile.next + g * tile.group_bytes, tile.group_bytes);
     }
     if constexpr (kRows <= 4) {
       // The loop stays rolled: unrolling gathers its prefetches, and memory is then asked in
       // bursts.
 #pragma GCC unroll 1
       for (int64_t k = 0; k < kKind.group; k += S::kSide, a += step, codes += kStepCodes) {
-        for (int64_t line = 0; kKind.is_stored && line < kStepCodes; line += 64) {
-          __builtin_prefetch(codes + line + kCodesAhead);
-        }
+        if constexpr (kKind.is_stored) AskFor(codes + kCodesAhead, kStepCodes);
         AddStep<V, S>(a, codes, sums);
       }
     } else {
       if constexpr (kAsks && kKind.is_stored) {
-        for (int64_t i = 0; i < kKind.group * 2 * V::kLanes; i += 64) {
-          __builtin_prefetch(codes + i + kCodesAhead);
-        }
+        AskFor(codes + kCodesAhead, kKind.group * 2 * V::kLanes);
       }
 #pragma GCC unroll 8
       for (int64_t k = 0; k < kKind.group; k += S::kSide, a += step, codes += kStepCodes) {
@@ -246,9 +241,7 @@ template <class V, int kRows, TileKind kKind>
     const int8_t* codes = chunk.codes[g];
 #pragma GCC unroll 4
     for (int64_t quad = 0; quad < kQuads / 2; ++quad) {
-      for (int64_t at = 0; at < 2 * kVector; at += 64) {
-        __builtin_prefetch(codes + 2 * quad * kVector + at + kCodesAhead);
-      }
+      AskFor(codes + 2 * quad * kVector + kCodesAhead, 2 * kVector);
       // The low bits are those of this quad, the high bits those of one half a unit further on.
       const auto left = V::LoadNibbles(codes + 2 * quad * kVector);
       const auto right = V::LoadNibbles(codes + (2 * quad + 1) * kVector);
