@@ -26,6 +26,9 @@ constexpr int64_t kUnitPanels = 8;  // whose sums stay in L2 beside those rows: 
 // a tile's steps of one block in L1.
 constexpr int64_t kStreamRows = 32;
 constexpr int64_t kStreamBlockK = 768;
+// Of a coded weight a matrix unit takes so many steps at once, because the next ones, which it asks
+// for, must find a place in L1 too.
+constexpr int64_t kUnitStreamSteps = 384;
 // With up to this many rows reading the weight takes longer than multiplying with it.
 constexpr int64_t kFewRows = 3;
 // Up to this many rows multiply codes of 4 bits that stay packed. They take chunks of so few steps,
@@ -66,11 +69,12 @@ int64_t EvenChunk(int64_t n_in, int64_t most, int64_t block) {
   return RoundUp(DivideUp(n_in, n_chunks), block);
 }
 
-int64_t CodedChunk(const PackedPart& part, int64_t n_rows) {
+int64_t CodedChunk(const PackedPart& part, const PackedRows& rows) {
   const int64_t block = ShapeOf(*part.form.codes).block;
-  const bool is_few = n_rows <= kStoredCodeRows;
-  const int64_t most = is_few ? std::max(kStoredCodeSteps, block) : kMaxCodedChunk;
-  return EvenChunk(part.n_in_padded, most, block);
+  int64_t most = kMaxCodedChunk;
+  if (rows.n_rows <= kStoredCodeRows) most = kStoredCodeSteps;
+  if (rows.form.in_unit_tiles && rows.n_rows <= kStreamRows) most = kUnitStreamSteps;
+  return EvenChunk(part.n_in_padded, std::max(most, block), block);
 }
 
 void MultiplyCodes(const PackedPart& part, const KernelTable& kernels, const PackedRows& rows,
@@ -86,7 +90,7 @@ void MultiplyCodes(const PackedPart& part, const KernelTable& kernels, const Pac
   product.n_panels = block.n_panels;
   product.k_begin = block.k;
   product.k_end = block.k + block.n_k;
-  product.chunk = CodedChunk(part, rows.n_rows);
+  product.chunk = CodedChunk(part, rows);
   const auto multiply =
       rows.form.in_unit_tiles ? kernels.multiply_codes_in_tiles : kernels.multiply_codes;
   multiply(*part.form.codes, product);
@@ -173,7 +177,7 @@ void MultiplyByUnit(const PackedPart& part, const KernelTable& kernels, const Pa
   constexpr int64_t kPanel = PanelSums::kPanel;
   LK_CHECK(kernels.panel_columns == kPanel);
   const int64_t n_in = part.n_in_padded, n_halves = out.gates() ? 2 : 1;
-  const int64_t block_k = part.form.codes.has_value() ? CodedChunk(part, rows.n_rows)
+  const int64_t block_k = part.form.codes.has_value() ? CodedChunk(part, rows)
                                                       : EvenChunk(n_in, kUnitBlockK, kPairSteps);
   const int64_t panel_sums = rows.n_rows * kPanel, group = std::min(count, kUnitPanels / n_halves);
   thread_local AlignedVector<float> scratch;
@@ -224,7 +228,7 @@ void MultiplyPanels(const PackedPart& part, const KernelTable& kernels, const Pa
     }
     return;
   }
-  const int64_t block_k = is_coded ? CodedChunk(part, rows.n_rows) : kBlockK;
+  const int64_t block_k = is_coded ? CodedChunk(part, rows) : kBlockK;
   for (int64_t k = 0; k < n_in; k += block_k) {
     for (int64_t p = first; p < first + count; ++p) multiply(block_k, k, p, panel_elements);
   }

@@ -226,6 +226,7 @@ struct PortableOf {
   static Vec ToFloats(const Ints& x) {
     return Map([&](int i) { return static_cast<float>(x.v[i]); });
   }
+  static Vec SmallToFloats(const Ints& x) { return ToFloats(x); }
   // a * b + c, rounded once.
   static Vec Fused(const Vec& a, const Vec& b, const Vec& c) {
     return Map([&](int i) { return __builtin_fmaf(a.v[i], b.v[i], c.v[i]); });

@@ -34,12 +34,39 @@ template <class V>
   }
 }
 
-// TileOfCodes is a tile of rows that meets half a panel, from a chunk's first group on.
-struct TileOfCodes {
-  TileRows rows;
-  int64_t half;  // 0 or 1
-  float* c;      // of that half
+// TilesOfCodes are n_tiles tiles of as many rows each, one after another, that meet a panel.
+struct TilesOfCodes {
+  TileRows first;
+  int64_t n_tiles;
+  int64_t lda;  // steps of a row
+  float* c;     // of the first tile, of the panel's first column
   int64_t ldc;
+};
+
+// Place is that of a group on the way over the tiles, each with the panel's halves and the chunk's
+// groups. The rows are those of the tile.
+template <TileKind kKind, int kRows>
+struct Place {
+  const std::byte* codes;
+  const float *scales, *sums;
+  float* c;
+  int64_t half = 0, g = 0;
+
+  explicit Place(const TilesOfCodes& tiles)
+      : codes(tiles.first.rows.codes),
+        scales(tiles.first.rows.scales),
+        sums(tiles.first.rows.sums),
+        c(tiles.c) {}
+  [[gnu::always_inline]] void Next(const TilesOfCodes& tiles, int64_t n_groups) {
+    if (++g < n_groups) return;
+    g = 0;
+    half ^= 1;
+    if (half == 1) return;
+    codes += kRows * tiles.lda * kKind.row_bits / 8;
+    scales += kRows * (tiles.lda / kKind.group);
+    sums += kRows * (tiles.lda / kKind.group);
+    c += kRows * tiles.ldc;
+  }
 };
 
 // Calls f(i) for each row: one after another in the code where results stay in registers.
@@ -52,82 +79,148 @@ template <class V, int kRows, class F>
   }
 }
 
-// The sums of a group, of codes of 8 bits or of the upper and the lower halves of 16 bits.
-template <TileKind kKind>
-using GroupSums = TileSums[kKind.row_bits == 16 ? 2 : 1];
+// TurnOf says which tiles a group takes. Its sums stay in tiles until those of kLag later groups are
+// begun, as the unit takes long to finish sums, and then lie in memory until the next group's are
+// stored. Rows of 16 bits have two tiles of sums: of their upper and of their lower halves.
+template <TileKind kKind, int kTurn>
+struct TurnOf {
+  static constexpr int kTiles = kKind.row_bits / 8, kTurns = 4 / kTiles, kLag = kTurns / 2;
+  static constexpr int kHigh = kTurn * kTiles, kLow = kHigh + 1;
+  static constexpr int kRowTile = kTiles == 1 ? 4 + kTurn % 2 : 4, kCodes = 6 + kTurn % 2;
+};
 
-// Multiplies group g of kRows rows by the unit, and asks the memory for the next chunk's.
+// The sums of the last two groups that were stored.
+template <TileKind kKind>
+using StoredSums = TileSums[2][kKind.row_bits / 8];
+
+// Multiplies a group of kRows rows by the unit.
 template <class V, class T, TileKind kKind, int kRows, int kTurn>
 [[gnu::always_inline]] inline void MultiplyGroup(T& tiles, const ExpandedChunk<V>& chunk,
-                                                 const TileOfCodes& tile, int64_t g,
-                                                 GroupSums<kKind>& sums) {
-  constexpr int64_t kPlane = kRows * kKind.group, kRowBytes = sizeof(sums[0].v[0]);
-  constexpr int kHigh = 2 * kTurn, kLow = kHigh + 1, kCodes = 6 + kTurn;
-  const std::byte* a = tile.rows.rows.codes + g * kPlane * (kKind.row_bits / 8);
-  const std::byte* next = tile.rows.next + g * tile.rows.group_bytes;
-  for (int64_t i = 0; i < tile.rows.group_bytes; i += 64) __builtin_prefetch(next + i);
-  tiles.template Load<kCodes>(chunk.codes[g] + 4 * V::kLanes * tile.half, 8 * V::kLanes);
-  tiles.template Load<4>(a, kKind.group);
-  tiles.template Zero<kHigh>();
-  tiles.template AddSigned<kHigh, 4, kCodes>();
-  tiles.template Store<kHigh>(&sums[0], kRowBytes);
-  if constexpr (kKind.row_bits == 16) {
+                                                 const Place<kKind, kRows>& at) {
+  using Turn = TurnOf<kKind, kTurn>;
+  constexpr int64_t kPlane = kRows * kKind.group;
+  const std::byte* a = at.codes + at.g * kPlane * Turn::kTiles;
+  tiles.template Load<Turn::kCodes>(chunk.codes[at.g] + 4 * V::kLanes * at.half, 8 * V::kLanes);
+  tiles.template Load<Turn::kRowTile>(a, kKind.group);
+  tiles.template Zero<Turn::kHigh>();
+  tiles.template AddSigned<Turn::kHigh, Turn::kRowTile, Turn::kCodes>();
+  if constexpr (Turn::kTiles == 2) {
     tiles.template Load<5>(a + kPlane, kKind.group);
-    tiles.template Zero<kLow>();
-    tiles.template AddUnsigned<kLow, 5, kCodes>();
-    tiles.template Store<kLow>(&sums[1], kRowBytes);
+    tiles.template Zero<Turn::kLow>();
+    tiles.template AddUnsigned<Turn::kLow, 5, Turn::kCodes>();
   }
 }
 
-// Adds the sums of group g to the results.
-template <class V, TileKind kKind, int kRows>
+template <class T, TileKind kKind, int kTurn>
+[[gnu::always_inline]] inline void StoreGroup(T& tiles, TileSums* sums) {
+  using Turn = TurnOf<kKind, kTurn>;
+  tiles.template Store<Turn::kHigh>(&sums[0], sizeof(sums->v[0]));
+  if constexpr (Turn::kTiles == 2) tiles.template Store<Turn::kLow>(&sums[1], sizeof(sums->v[0]));
+}
+
+// Adds the sums of a group to the results of rows [kFirst, kLast) of kRows.
+template <class V, TileKind kKind, int kRows, int kFirst, int kLast>
 [[gnu::always_inline]] inline void AddSumsOfGroup(const ExpandedChunk<V>& chunk,
-                                                  const TileOfCodes& tile, int64_t g,
-                                                  const GroupSums<kKind>& sums,
+                                                  const Place<kKind, kRows>& at,
+                                                  const TileSums* sums,
                                                   typename V::Vec (&y)[kRows]) {
-  const auto scales = V::Load(chunk.scales[g] + V::kLanes * tile.half);
+  const auto scales = V::Load(chunk.scales[at.g] + V::kLanes * at.half);
   auto adds = V::Zero();
-  if constexpr (kKind.has_add) adds = V::Load(chunk.adds[g] + V::kLanes * tile.half);
-  const float* row_scales = tile.rows.rows.scales + g * kRows;
-  const float* row_sums = tile.rows.rows.sums + g * kRows;
-  ForRows<V, kRows>([&](int i) __attribute__((always_inline)) {
-    auto sum = V::LoadInts(sums[0].v[i]);
+  if constexpr (kKind.has_add) adds = V::Load(chunk.adds[at.g] + V::kLanes * at.half);
+  const float* row_scales = at.scales + at.g * kRows;
+  const float* row_sums = at.sums + at.g * kRows;
+  ForRows<V, kLast - kFirst>([&](int j) __attribute__((always_inline)) {
+    const int i = kFirst + j;
+    const auto high = V::LoadInts(sums[0].v[i]);
+    auto sum = V::Zero();
     if constexpr (kKind.row_bits == 16) {
-      sum = V::AddInts(V::ShiftLeft8(sum), V::LoadInts(sums[1].v[i]));
+      sum = V::ToFloats(V::AddInts(V::ShiftLeft8(high), V::LoadInts(sums[1].v[i])));
+    } else {
+      sum = V::SmallToFloats(high);
     }
-    y[i] = V::Fused(V::Mul(V::ToFloats(sum), V::Set1(row_scales[i])), scales, y[i]);
+    y[i] = V::Fused(V::Mul(sum, V::Set1(row_scales[i])), scales, y[i]);
     if constexpr (kKind.has_add) y[i] = V::Fused(V::Set1(row_sums[i]), adds, y[i]);
   });
 }
 
-// Adds a chunk's groups to the results of kRows rows, which stay in registers. While the vectors
-// add one group, the unit multiplies the next one.
-template <class V, class T, TileKind kKind, int kRows>
-[[gnu::noinline]] void AddGroups(T& tiles, const ExpandedChunk<V>& chunk, const TileOfCodes& tile) {
-  GroupSums<kKind> even, odd;
-  typename V::Vec y[kRows];
-  MultiplyGroup<V, T, kKind, kRows, 0>(tiles, chunk, tile, 0, even);
-  ForRows<V, kRows>([&](int i) __attribute__((always_inline)) {
-    y[i] = tile.rows.is_first ? V::Zero() : V::Load(tile.c + i * tile.ldc);
-  });
-  const int64_t n = chunk.n_groups;
-  for (int64_t g = 0; g < n; g += 2) {
-    if (g + 1 < n) MultiplyGroup<V, T, kKind, kRows, 1>(tiles, chunk, tile, g + 1, odd);
-    AddSumsOfGroup<V, kKind>(chunk, tile, g, even, y);
-    if (g + 1 == n) break;
-    if (g + 2 < n) MultiplyGroup<V, T, kKind, kRows, 0>(tiles, chunk, tile, g + 2, even);
-    AddSumsOfGroup<V, kKind>(chunk, tile, g + 1, odd, y);
+// Way is how far the groups of tiles are: begun by the unit, and added.
+template <TileKind kKind, int kRows>
+struct Way {
+  Place<kKind, kRows> begun, added;
+  const int64_t n;  // groups in all
+  int64_t g = 0;    // groups begun
+  StoredSums<kKind> stored;
+
+  Way(const TilesOfCodes& tiles, int64_t n_groups)
+      : begun(tiles), added(tiles), n(2 * tiles.n_tiles * n_groups) {}
+};
+
+// Begins a group, and brings two earlier ones on their way.
+template <class V, class T, TileKind kKind, int kRows, int kTurn>
+[[gnu::always_inline]] inline void TakeTurn(T& tiles, const ExpandedChunk<V>& chunk,
+                                            const TilesOfCodes& all, Way<kKind, kRows>& way,
+                                            typename V::Vec (&y)[kRows]) {
+  using Turn = TurnOf<kKind, kTurn>;
+  constexpr int kStored = (kTurn + Turn::kTurns - Turn::kLag) % Turn::kTurns;
+  const TileSums* sums = way.stored[(kStored + 1) % 2];
+  auto& at = way.added;
+  float* c = at.c + V::kLanes * at.half;
+  const int64_t to_store = way.g - Turn::kLag;
+  const bool adds = to_store > 0 && to_store <= way.n;
+  if (way.g < way.n) {
+    MultiplyGroup<V, T, kKind, kRows, kTurn>(tiles, chunk, way.begun);
+    // The first tile asks for the next chunk's codes, evenly with both halves.
+    if (way.g < 2 * chunk.n_groups) {
+      const int64_t n_bytes = all.first.group_bytes / 2;
+      AskFor(all.first.next + way.g * n_bytes, n_bytes);
+    }
+    way.begun.Next(all, chunk.n_groups);
   }
-  ForRows<V, kRows>([&](int i)
-                        __attribute__((always_inline)) { V::Store(tile.c + i * tile.ldc, y[i]); });
+  if (adds) {
+    if (at.g == 0) {
+      ForRows<V, kRows>([&](int i) __attribute__((always_inline)) {
+        y[i] = all.first.is_first ? V::Zero() : V::Load(c + i * all.ldc);
+      });
+    }
+    AddSumsOfGroup<V, kKind, kRows, 0, kRows / 2>(chunk, at, sums, y);
+  }
+  if (to_store >= 0 && to_store < way.n) {
+    StoreGroup<T, kKind, kStored>(tiles, way.stored[kStored % 2]);
+  }
+  if (adds) {
+    AddSumsOfGroup<V, kKind, kRows, kRows / 2, kRows>(chunk, at, sums, y);
+    if (at.g + 1 == chunk.n_groups) {
+      ForRows<V, kRows>(
+          [&](int i) __attribute__((always_inline)) { V::Store(c + i * all.ldc, y[i]); });
+    }
+    at.Next(all, chunk.n_groups);
+  }
+  ++way.g;
+}
+
+// Adds a chunk's groups to the results of tiles of kRows rows; those of a tile and half a panel
+// stay in registers. While the vectors add one group, the unit multiplies later ones.
+template <class V, class T, TileKind kKind, int kRows>
+[[gnu::noinline]] void AddGroups(T& tiles, const ExpandedChunk<V>& chunk, const TilesOfCodes& all) {
+  using Turn = TurnOf<kKind, 0>;
+  Way<kKind, kRows> way(all, chunk.n_groups);
+  typename V::Vec y[kRows];
+  while (way.g <= way.n + Turn::kLag) {
+    TakeTurn<V, T, kKind, kRows, 0>(tiles, chunk, all, way, y);
+    TakeTurn<V, T, kKind, kRows, 1>(tiles, chunk, all, way, y);
+    if constexpr (Turn::kTurns == 4) {
+      TakeTurn<V, T, kKind, kRows, 2>(tiles, chunk, all, way, y);
+      TakeTurn<V, T, kKind, kRows, 3>(tiles, chunk, all, way, y);
+    }
+  }
 }
 
 template <class V, class T, TileKind kKind, int kRows>
-void AddGroupsOf(T& tiles, const ExpandedChunk<V>& chunk, const TileOfCodes& tile) {
+void AddGroupsOf(T& tiles, const ExpandedChunk<V>& chunk, const TilesOfCodes& all) {
   if constexpr (kRows > kFewestCodedUnitRows) {
-    if (tile.rows.n < kRows) return AddGroupsOf<V, T, kKind, kRows - 1>(tiles, chunk, tile);
+    if (all.first.n < kRows) return AddGroupsOf<V, T, kKind, kRows - 1>(tiles, chunk, all);
   }
-  AddGroups<V, T, kKind, kRows>(tiles, chunk, tile);
+  AddGroups<V, T, kKind, kRows>(tiles, chunk, all);
 }
 
 template <class V, class T, CodeFormat kFormat>
@@ -139,6 +232,9 @@ void MultiplyFormatInTiles(const CodedProductArgs& p) {
   ExpandedChunk<V> chunk;
   alignas(64) int8_t quads[kShape.row_bits == 16 ? kMaxCodedChunk * kPanel : 1];
   T tiles;
+  // The first tiles may have a row less than the others (TileOf in kernels.h).
+  const int64_t n_tiles = (p.n_rows + kUnitRows - 1) / kUnitRows;
+  const int64_t n_larger = p.n_rows % n_tiles;
   ForCodedTiles<V, kFormat>(
       p, kUnitRows,
       [&](const std::byte* b, int64_t n_in) {
@@ -149,14 +245,12 @@ void MultiplyFormatInTiles(const CodedProductArgs& p) {
           chunk.codes[g] = group;
         }
       },
-      [&](int64_t t, const TileRows& all, float* c) {
-        tiles.Configure(all.n, kShape.group);
-        for (int64_t half = 0; half < 2; ++half) {
-          TileRows rows = all;
-          if (t > 0 || half > 0) rows.group_bytes = 0;  // the first one has asked
-          AddGroupsOf<V, T, kKind, kUnitRows>(tiles, chunk,
-                                              {rows, half, c + half * V::kLanes, p.ldc});
-        }
+      [&](int64_t t, const TileRows& rows, float* c) {
+        if (t != 0 && t != n_tiles - n_larger) return;  // one before took it
+        tiles.Configure(rows.n, kShape.group);
+        TilesOfCodes all = {rows, t == 0 ? n_tiles - n_larger : n_larger, p.lda, c, p.ldc};
+        if (t > 0) all.first.group_bytes = 0;  // the first one has asked
+        AddGroupsOf<V, T, kKind, kUnitRows>(tiles, chunk, all);
       });
 }
 
