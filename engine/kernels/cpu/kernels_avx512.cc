@@ -32,8 +32,8 @@ struct Avx512 {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
   }
-  static void LoadParted(const uint16_t* p, Vec* two) {
-    const __m512i raw = _mm512_loadu_si512(p);
+  static void LoadParted(const uint16_t* p, Vec* two) { Widen(_mm512_loadu_si512(p), two); }
+  static void Widen(__m512i raw, Vec* two) {
     two[0] = _mm512_castsi512_ps(_mm512_slli_epi32(raw, 16));
     two[1] = _mm512_castsi512_ps(_mm512_and_si512(raw, _mm512_set1_epi32(-65536)));
   }
@@ -126,12 +126,9 @@ struct Avx512 {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
   }
-  static Vec ToBf16AndBack(Vec x) {
-    const auto rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(rounded), 16));
-  }
-  static Vec WidenOne(const uint16_t* p) {
-    return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int32_t>(uint32_t{*p} << 16)));
+  // Rounds 32 numbers to bf16: first the even ones, then the odd ones.
+  static void RoundParted(Vec* two) {
+    Widen(reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(two[1], two[0])), two);
   }
   // Numbers that are not normal count as zero while an object lives.
   class FlushScope {

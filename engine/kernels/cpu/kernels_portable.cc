@@ -265,10 +265,7 @@ struct PortableBf16Of : PortableOf<kWidth> {
   static void StoreBf16(uint16_t* p, const Vec& x) {
     for (int i = 0; i < kLanes; ++i) p[i] = RoundToBf16(x.v[i]);
   }
-  static Vec ToBf16AndBack(const Vec& x) {
-    return Map([&](int i) { return Widen(RoundToBf16(x.v[i])); });
-  }
-  static Vec WidenOne(const uint16_t* p) { return Set1(Widen(*p)); }
+  static void RoundParted(Vec* two) { Base::LoadParted(RoundRow(two).v, two); }
   struct FlushScope {};
   static Vec FlushedFma(const Vec& a, const Vec& b, const Vec& c) {
     return Map([&](int i) { return AddFlushed(a.v[i], b.v[i], c.v[i]); });

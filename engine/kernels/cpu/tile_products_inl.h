@@ -141,17 +141,18 @@ void GemmPairsByTiles(const GemmArgs& g, const void* next_b) {
 // ------------------------------------------------------------------ few rows, by vectors
 
 // RowPanel reads a panel of B that lies in rows, GroupPanel one in column groups, whose numbers it
-// rounds to bf16. Each step asks the memory for a line of `next`.
+// rounds to bf16: even columns first, then odd ones. Each step asks the memory for a line of what is
+// read next, in the order in which it lies there.
 template <class V>
 struct RowPanel {
   const uint16_t* p;
   int64_t stride;
   const char* next;
   void Load(int64_t kk, typename V::Vec* two) const {
-    __builtin_prefetch(next + kk * stride * static_cast<int64_t>(sizeof(uint16_t)));
-    two[0] = V::Load(p + kk * stride);
-    two[1] = V::Load(p + kk * stride + V::kLanes);
+    __builtin_prefetch(next + kk * kLine, 0, 2);  // into L2: L1 has room for few requests
+    V::LoadParted(p + kk * stride, two);
   }
+  static constexpr int64_t kLine = 64;  // bytes, as many as the panel has in a row
 };
 template <class V>
 struct GroupPanel {
@@ -162,10 +163,22 @@ struct GroupPanel {
   void Load(int64_t kk, typename V::Vec* two) const {
     __builtin_prefetch(next + kk * next_step);
     codes.Widen(kk, stride, two);
-    two[0] = V::ToBf16AndBack(two[0]);
-    two[1] = V::ToBf16AndBack(two[1]);
+    V::RoundParted(two);
   }
 };
+
+// Widens n numbers of a block of steps.
+template <class V>
+[[gnu::always_inline]] inline void Widen(const uint16_t* p, int64_t n, float* out) {
+  if (n == kPairSteps) {
+    for (int64_t i = 0; i < kPairSteps; i += V::kLanes) V::Store(out + i, V::Load(p + i));
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t bits = uint32_t{p[i]} << 16;
+    __builtin_memcpy(out + i, &bits, sizeof(bits));
+  }
+}
 
 // Multiplies kRows rows by a panel.
 template <class V, int kRows, class P>
@@ -177,9 +190,12 @@ inline void MultiplyInBlocks(const GemmArgs& g, const uint16_t* a, const P& pane
     for (int h = 0; h < 2; ++h) {
       sums[i][h] = adds ? V::Load(c + i * g.ldc + h * V::kLanes) : V::Zero();
     }
+    V::Part(sums[i]);
   }
   for (int64_t first = 0; first < g.k; first += kPairSteps) {
     const int64_t end = first + kPairSteps < g.k ? first + kPairSteps : g.k;
+    float left[kRows][kPairSteps];
+    for (int i = 0; i < kRows; ++i) Widen<V>(a + i * g.lda + first, end - first, left[i]);
     typename V::Vec parts[2][kRows][2];
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) {
@@ -190,9 +206,9 @@ inline void MultiplyInBlocks(const GemmArgs& g, const uint16_t* a, const P& pane
       panel.Load(kk, two);
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; ++i) {
-        const auto left = V::WidenOne(a + i * g.lda + kk);
-        to[i][0] = V::FlushedFma(left, two[0], to[i][0]);
-        to[i][1] = V::FlushedFma(left, two[1], to[i][1]);
+        const auto one = V::Set1(left[i][kk - first]);
+        to[i][0] = V::FlushedFma(one, two[0], to[i][0]);
+        to[i][1] = V::FlushedFma(one, two[1], to[i][1]);
       }
     };
     int64_t kk = first;
@@ -214,6 +230,7 @@ inline void MultiplyInBlocks(const GemmArgs& g, const uint16_t* a, const P& pane
   }
 #pragma GCC unroll 4
   for (int i = 0; i < kRows; ++i) {
+    V::Join(sums[i]);
     for (int h = 0; h < 2; ++h) V::Store(c + i * g.ldc + h * V::kLanes, sums[i][h]);
   }
 }
@@ -238,10 +255,10 @@ template <class V>
 void GemmRowPairsInBlocks(const GemmArgs& g, const void* next_b) {
   [[maybe_unused]] const typename V::FlushScope flush;
   const auto* b = static_cast<const uint16_t*>(g.b);
-  const auto* next = next_b == nullptr ? b : static_cast<const uint16_t*>(next_b);
+  const auto* next = static_cast<const char*>(next_b == nullptr ? b : next_b);
   MultiplyFewRows<V>(g, [&](int64_t col) -> RowPanel<V> {
-    const int64_t at = col / (2 * V::kLanes) * g.b_panel_stride;
-    return {b + at, g.b_row_stride, reinterpret_cast<const char*>(next + at)};
+    const int64_t panel = col / (2 * V::kLanes);
+    return {b + panel * g.b_panel_stride, g.b_row_stride, next + panel * g.k * RowPanel<V>::kLine};
   });
 }
 
