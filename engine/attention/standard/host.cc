@@ -104,7 +104,17 @@ void HostStandard::PlanParts(int64_t enough_tasks) {
   if (static_cast<int64_t>(saved_.size()) < n_saved) saved_.resize(n_saved);
 }
 
-void HostStandard::ReadPages(const LayerRows& rows, const Part& part, RowBlock& block) const {
+const std::byte* HostStandard::FirstTile(const LayerRows& rows, size_t part) const {
+  if (part >= parts_.size()) return nullptr;
+  const RowBlockTask& task = tasks_[parts_[part].task];
+  const SequenceCache& sequence = *segments_[task.segment].sequence;
+  if (IsQuantized(sequence.options)) return nullptr;
+  const PageHandle& page = sequence.pages[parts_[part].first_page];
+  return TileOf(context_.geometry, page, rows.layer, task.kv_head).keys;
+}
+
+void HostStandard::ReadPages(const LayerRows& rows, size_t number, RowBlock& block) const {
+  const Part& part = parts_[number];
   const AttentionGeometry& g = context_.geometry;
   const RowBlockTask& task = tasks_[part.task];
   const Segment& segment = segments_[task.segment];
@@ -122,7 +132,9 @@ void HostStandard::ReadPages(const LayerRows& rows, const Part& part, RowBlock& 
     if (page < n_closed) {
       block.AddQuantized(quantized(page), quantized(std::min(page + 1, n_closed - 1)), page);
     } else {
-      block.AddPage(TileOf(g, sequence.pages, page, rows.layer, task.kv_head), page, end);
+      KvTile tile = TileOf(g, sequence.pages, page, rows.layer, task.kv_head);
+      if (page + 1 == part.end_page) tile.next = FirstTile(rows, number + 1);
+      block.AddPage(tile, page, end);
     }
   }
 }
@@ -133,7 +145,7 @@ void HostStandard::Attend(const LayerRows& rows) {
   context_.pool->ParallelFor(static_cast<int64_t>(parts_.size()), [&](int64_t i, int thread) {
     const Part& part = parts_[i];
     RowBlock& block = row_blocks_[thread];
-    ReadPages(rows, part, block);
+    ReadPages(rows, i, block);
     if (part.saved.has_value()) {
       block.SavePart(saved_.data() + *part.saved);
     } else {

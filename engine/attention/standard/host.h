@@ -38,7 +38,9 @@ class HostStandard : public StandardPolicy {
   };
   // Spreads tasks where each thread has fewer than enough_tasks.
   void PlanParts(int64_t enough_tasks);
-  void ReadPages(const LayerRows& rows, const Part& part, RowBlock& block) const;
+  void ReadPages(const LayerRows& rows, size_t part, RowBlock& block) const;
+  // Returns where a part begins to read; nullptr for quantized pages and behind the last part.
+  const std::byte* FirstTile(const LayerRows& rows, size_t part) const;
   // Joins the parts of tasks that were spread.
   void Join(const LayerRows& rows);
   struct CloseTask {
