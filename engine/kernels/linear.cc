@@ -244,13 +244,13 @@ void MultiplyRows(const PackedPart& part, const KernelTable& kernels, const Pack
   // The last block of a step may have few rows; its sums are joined or added as all others are.
   const bool by_unit = out.kind != Output::Kind::kStore || TakesManyRows(rows.form, rows.n_rows);
   const int64_t n_panels = out.gates() ? part.n_panels / 2 : part.n_panels;
-  // One row's kernel takes four panels at once. A panel that streams past its rows is a task; many
-  // rows share the rows of a block among several panels.
-  int64_t panels_per_task = rows.n_rows <= kFewRows ? 4 : 1;
-  if (rows.n_rows > kStreamRows) {
-    const int64_t n_tasks = (by_unit ? kUnitTasksPerThread : kTasksPerThread) * pool.n_threads();
-    panels_per_task = DivideUp(n_panels, n_tasks);
-  }
+  // One row's kernel takes four panels at once. Where panels stream past their rows, a task takes up
+  // to as many; many rows share the rows of a block among several panels.
+  const int64_t tasks_per_thread =
+      by_unit && rows.n_rows > kStreamRows ? kUnitTasksPerThread : kTasksPerThread;
+  int64_t panels_per_task = DivideUp(n_panels, tasks_per_thread * pool.n_threads());
+  if (rows.n_rows <= kStreamRows) panels_per_task = std::min<int64_t>(panels_per_task, 4);
+  if (rows.n_rows <= kFewRows) panels_per_task = 4;
   const auto multiply = by_unit ? MultiplyByUnit : MultiplyPanels;
   pool.ParallelFor(DivideUp(n_panels, panels_per_task), [&](int64_t task, int) {
     const int64_t first = task * panels_per_task;

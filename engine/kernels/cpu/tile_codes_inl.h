@@ -172,7 +172,8 @@ template <class V, class T, TileKind kKind, int kRows, int kTurn>
     // The first tile asks for the next chunk's codes, evenly with both halves.
     if (way.g < 2 * chunk.n_groups) {
       const int64_t n_bytes = all.first.group_bytes / 2;
-      AskFor(all.first.next + way.g * n_bytes, n_bytes);
+      const auto* next = all.first.next + way.g * n_bytes;
+      for (int64_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(next + i, 0, 2);
     }
     way.begun.Next(all, chunk.n_groups);
   }
