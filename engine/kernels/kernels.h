@@ -237,6 +237,11 @@ struct AttendPairsArgs {
 };
 inline constexpr int64_t kMaxAttendDim = 128;
 
+// The smallest and the largest of the OrderKeys of some numbers (sampling_arithmetic.h).
+struct KeyRange {
+  int32_t smallest = 0, largest = 0;
+};
+
 struct SoftmaxUpdate {
   float factor = 1;  // exp(old max - new max), which scales the sums over earlier scores
   float sum = 0;     // the sum of the weights that the scores became
@@ -325,6 +330,7 @@ struct KernelTable {
   // out [n, 16] = the largest of every 16th element of each row of x [n, 256]; a NaN is left out
   // unless it comes first.
   void (*lane_maxima)(const float* x, int64_t n, float* out);
+  KeyRange (*key_range)(const float* x, int64_t n);  // n >= 1
   // Writes the indices of the elements of x [n] that are not less than `least` (NaN is not) into
   // out [n], ascending, and returns their number.
   int64_t (*find_not_below)(const float* x, int64_t n, float least, int32_t* out);

@@ -35,22 +35,23 @@ void Interleave(const std::byte* from, int64_t ld, int64_t n_bytes, int64_t n_ro
   }
 }
 
-constexpr int64_t kRowChunk = 768;  // steps of all rows that stay in L1 while they are interleaved
+// Steps of a tile's rows that are packed at once, in L1.
+constexpr int64_t kRowChunk = 256;
+constexpr int64_t kFewestSharedRows = 8;  // of a tile whose chunks several threads pack
 
-void PackPairs(const SourceRows& rows, const RowTile& tile, const KernelTable& kernels,
+// Packs a tile's chunk of steps from k on.
+void PackPairs(const SourceRows& rows, const RowTile& tile, int64_t k, const KernelTable& kernels,
                std::byte* out) {
   const auto interleave = kernels.has_matrix_unit ? Interleave<2 * kPairSteps> : Interleave<4>;
   std::array<uint16_t, kRowChunk * kMaxTileRows> rounded;
-  for (int64_t k = 0; k < rows.n_in; k += kRowChunk) {
-    const int64_t n = std::min(kRowChunk, rows.n_in - k), n_padded = RoundUp(n, kPairSteps);
-    for (int64_t r = 0; r < tile.n; ++r) {
-      uint16_t* row = &rounded[r * kRowChunk];
-      kernels.to_bf16(rows.x + (tile.first + r) * rows.ldx + k, row, n);
-      std::fill(row + n, row + n_padded, uint16_t{0});
-    }
-    interleave(reinterpret_cast<const std::byte*>(rounded.data()), 2 * kRowChunk, 2 * n_padded,
-               tile.n, out + 2 * k * tile.n);
+  const int64_t n = std::min(kRowChunk, rows.n_in - k), n_padded = RoundUp(n, kPairSteps);
+  for (int64_t r = 0; r < tile.n; ++r) {
+    uint16_t* row = &rounded[r * kRowChunk];
+    kernels.to_bf16(rows.x + (tile.first + r) * rows.ldx + k, row, n);
+    std::fill(row + n, row + n_padded, uint16_t{0});
   }
+  interleave(reinterpret_cast<const std::byte*>(rounded.data()), 2 * kRowChunk, 2 * n_padded,
+             tile.n, out + 2 * k * tile.n);
 }
 
 // Lays a tile's codes of 16 bits by groups: their upper halves, then their lower ones.
@@ -79,7 +80,8 @@ void LayCodes(const RowForm& form, const std::byte* from, int64_t ld, int64_t n_
   Interleave<kFewestUnitSteps>(from, ld, n_codes, n_rows, out);
 }
 
-void PackCodes(const SourceRows& rows, const RowTile& tile, const RowForm& form,
+// Packs a tile's chunk of steps from k on.
+void PackCodes(const SourceRows& rows, const RowTile& tile, int64_t k, const RowForm& form,
                const KernelTable& kernels, const CodedRows& out) {
   constexpr int64_t kMaxGroups = kRowChunk / 16;
   std::array<std::byte, 2 * kRowChunk * kMaxTileRows> codes;
@@ -87,24 +89,22 @@ void PackCodes(const SourceRows& rows, const RowTile& tile, const RowForm& form,
   std::array<int32_t, kMaxGroups> starts;
   const CodeShape& shape = ShapeOf(form.format);
   const int64_t code_bytes = shape.row_bits / 8, ld = kRowChunk * code_bytes;
-  for (int64_t k = 0; k < form.n_in_padded; k += kRowChunk) {
-    const int64_t n = std::min(kRowChunk, rows.n_in - k);
-    const int64_t n_padded = std::min(kRowChunk, form.n_in_padded - k);
-    const int64_t first_group = k / shape.group;
-    for (int64_t r = 0; r < tile.n; ++r) {
-      std::byte* row = &codes[r * ld];
-      std::fill(row + n * code_bytes, row + n_padded * code_bytes, std::byte{0});
-      kernels.code_row(form.format, rows.x + (tile.first + r) * rows.ldx + k, n,
-                       {row, scales.data(), sums.data(), starts.data()});
-      for (int64_t g = 0; g < n_padded / shape.group; ++g) {
-        const int64_t at = (first_group + g) * tile.n + r;
-        out.scales[at] = scales[g];
-        out.sums[at] = sums[g];
-        out.starts[at] = starts[g];
-      }
+  const int64_t n = std::min(kRowChunk, rows.n_in - k);
+  const int64_t n_padded = std::min(kRowChunk, form.n_in_padded - k);
+  const int64_t first_group = k / shape.group;
+  for (int64_t r = 0; r < tile.n; ++r) {
+    std::byte* row = &codes[r * ld];
+    std::fill(row + n * code_bytes, row + n_padded * code_bytes, std::byte{0});
+    kernels.code_row(form.format, rows.x + (tile.first + r) * rows.ldx + k, n,
+                     {row, scales.data(), sums.data(), starts.data()});
+    for (int64_t g = 0; g < n_padded / shape.group; ++g) {
+      const int64_t at = (first_group + g) * tile.n + r;
+      out.scales[at] = scales[g];
+      out.sums[at] = sums[g];
+      out.starts[at] = starts[g];
     }
-    LayCodes(form, codes.data(), ld, n_padded, tile.n, out.codes + k * code_bytes * tile.n);
   }
+  LayCodes(form, codes.data(), ld, n_padded, tile.n, out.codes + k * code_bytes * tile.n);
 }
 
 }  // namespace
@@ -149,18 +149,23 @@ PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTab
   const int64_t max_tile_rows = form.in_unit_tiles ? kUnitRows : kernels.max_tile_rows;
   LK_CHECK(max_tile_rows <= kMaxTileRows);
   const int64_t n_tiles = NumTiles(rows.n_rows, max_tile_rows);
-  pool.ParallelFor(n_tiles, [&](int64_t index, int) {
-    const RowTile tile = TileOf(rows.n_rows, n_tiles, index);
-    const int64_t at = tile.first * form.n_in_padded;
-    if (form.kind == RowForm::Kind::kFloats) {
-      PackFloats(rows, tile, form.n_in_padded, out + at);
-    } else if (form.kind == RowForm::Kind::kPairs) {
-      PackPairs(rows, tile, kernels, bytes + 2 * at);
-    } else {
-      const int64_t group = at / shape.group;
-      PackCodes(rows, tile, form, kernels,
-                {bytes + at * shape.row_bits / 8, codes.scales + group, codes.sums + group,
-                 codes.starts + group});
+  const int64_t n_chunks =
+      form.kind == RowForm::Kind::kFloats ? 1 : DivideUp(rows.n_in, kRowChunk);
+  const int64_t n_shares = rows.n_rows < kFewestSharedRows ? 1 : n_chunks;  // of a tile
+  pool.ParallelFor(n_tiles * n_shares, [&](int64_t index, int) {
+    const RowTile tile = TileOf(rows.n_rows, n_tiles, index / n_shares);
+    const int64_t at = tile.first * form.n_in_padded, group = at / shape.group;
+    for (int64_t chunk = index % n_shares; chunk < n_chunks; chunk += n_shares) {
+      const int64_t k = chunk * kRowChunk;
+      if (form.kind == RowForm::Kind::kFloats) {
+        PackFloats(rows, tile, form.n_in_padded, out + at);
+      } else if (form.kind == RowForm::Kind::kPairs) {
+        PackPairs(rows, tile, k, kernels, bytes + 2 * at);
+      } else {
+        PackCodes(rows, tile, k, form, kernels,
+                  {bytes + at * shape.row_bits / 8, codes.scales + group, codes.sums + group,
+                   codes.starts + group});
+      }
     }
   });
   return {form, rows.n_rows, out, codes};

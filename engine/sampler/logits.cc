@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/kernels/kernels.h"
 #include "engine/kernels/sampling_arithmetic.h"
 
 namespace lowkey {
@@ -13,16 +14,11 @@ constexpr int32_t kHeapLimit = 256;
 }  // namespace
 
 std::optional<float> MaxLogit(absl::Span<const float> logits) {
-  int32_t largest = std::numeric_limits<int32_t>::min();
-  int32_t smallest = std::numeric_limits<int32_t>::max();
-  for (float x : logits) {
-    const int32_t key = OrderKey(x);
-    largest = std::max(largest, key);
-    smallest = std::min(smallest, key);
-  }
-  if (logits.empty() || smallest < kMinusInfinityKey) return std::nullopt;
-  if (largest >= kInfinityKey || largest == kMinusInfinityKey) return std::nullopt;
-  return FromOrderKey(largest);
+  if (logits.empty()) return std::nullopt;
+  const KeyRange keys = Kernels().key_range(logits.data(), static_cast<int64_t>(logits.size()));
+  if (keys.smallest < kMinusInfinityKey || keys.largest >= kInfinityKey) return std::nullopt;
+  if (keys.largest == kMinusInfinityKey) return std::nullopt;
+  return FromOrderKey(keys.largest);
 }
 
 int32_t FirstIdOf(absl::Span<const float> logits, float max) {

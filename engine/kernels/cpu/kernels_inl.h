@@ -147,6 +147,7 @@ constexpr KernelTable Table(const char* name) {
   t.rotate_columns_bf16 = RotateColumns<V, uint16_t>;
   t.softmax_update = UpdateSoftmaxInPlace<V>;
   t.lane_maxima = LaneMaxima<V>;
+  t.key_range = FindKeyRange<V>;
   t.find_not_below = FindNotBelow<V>;
   t.taylor_weights = TaylorWeights<V>;
   t.turned_products = TurnedProducts<V>;

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "engine/kernels/kernels.h"
+
 namespace lowkey::cpu {
 
 template <class V>
@@ -20,6 +22,21 @@ void LaneMaxima(const float* x, int64_t n, float* out) {
 #pragma GCC unroll 4
     for (int j = 0; j < kVecs; ++j) V::Store(out + j * V::kLanes, top[j]);
   }
+}
+
+// OrderKey is written out here, because a function of sampling_arithmetic.h that is compiled for
+// this processor could be linked into code for others.
+template <class V>
+KeyRange FindKeyRange(const float* x, int64_t n) {
+  int32_t smallest = 0x7fffffff, largest = -0x7fffffff - 1;
+  for (int64_t i = 0; i < n; ++i) {
+    int32_t key;
+    __builtin_memcpy(&key, x + i, sizeof(key));
+    key ^= (key >> 31) & 0x7fffffff;
+    smallest = key < smallest ? key : smallest;
+    largest = key > largest ? key : largest;
+  }
+  return {smallest, largest};
 }
 
 template <class V>

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "engine/base/dtype.h"
+#include "engine/kernels/sampling_arithmetic.h"
 #include "tests/engine/kernels/kernels_testing.h"
 #include "tests/engine/kernels/ref/ref.h"
 
@@ -436,6 +437,22 @@ TEST_P(KernelTest, LaneMaximaAreThoseOfEverySixteenthNumber) {
   }
   table().lane_maxima(x.data(), 3, got.data());
   EXPECT_EQ(got, want);
+}
+
+TEST_P(KernelTest, KeyRangeIsThatOfTheNumbersInOrder) {
+  for (int64_t n : kDims) {
+    const std::vector<float> x = Random(n, 9);
+    const auto [least, most] = std::minmax_element(x.begin(), x.end());
+    const KeyRange keys = table().key_range(x.data(), n);
+    EXPECT_EQ(FromOrderKey(keys.smallest), *least);
+    EXPECT_EQ(FromOrderKey(keys.largest), *most);
+    for (float odd : {-kNan, -kInf, kInf, kNan}) {
+      std::vector<float> with = x;
+      with[n / 2] = odd;
+      const KeyRange range = table().key_range(with.data(), n);
+      EXPECT_EQ(std::signbit(odd) ? range.smallest : range.largest, OrderKey(odd));
+    }
+  }
 }
 
 TEST_P(KernelTest, FindNotBelowFindsEqualOnesAndThoseThatAreNotNumbers) {
