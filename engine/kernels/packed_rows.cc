@@ -149,8 +149,7 @@ PackedRows PackRows(const SourceRows& rows, const RowForm& form, const KernelTab
   const int64_t max_tile_rows = form.in_unit_tiles ? kUnitRows : kernels.max_tile_rows;
   LK_CHECK(max_tile_rows <= kMaxTileRows);
   const int64_t n_tiles = NumTiles(rows.n_rows, max_tile_rows);
-  const int64_t n_chunks =
-      form.kind == RowForm::Kind::kFloats ? 1 : DivideUp(rows.n_in, kRowChunk);
+  const int64_t n_chunks = form.kind == RowForm::Kind::kFloats ? 1 : DivideUp(rows.n_in, kRowChunk);
   const int64_t n_shares = rows.n_rows < kFewestSharedRows ? 1 : n_chunks;  // of a tile
   pool.ParallelFor(n_tiles * n_shares, [&](int64_t index, int) {
     const RowTile tile = TileOf(rows.n_rows, n_tiles, index / n_shares);

@@ -55,15 +55,36 @@ constexpr int32_t CodeOffset(const CodeShape& shape) {
   return shape.row_bits != 8 ? 0 : shape.bits == 8 ? V::kOffsetOfSigned : shape.zero;
 }
 
+// Codes whole groups from the first on, several at once; returns how many. Some tables can do that.
+template <class V, int64_t kGroup, class Code>
+[[gnu::always_inline]] inline int64_t CodeGroupsAtOnce(const float* x, Code* codes, float* scales,
+                                                       int32_t* totals) {
+  if constexpr (kGroup == 32 && sizeof(Code) == 1 && requires { V::kGroupsAtOnce; }) {
+    if (V::CodeEight(x, codes, scales, totals)) return V::kGroupsAtOnce;
+  }
+  return 0;
+}
+
 template <class V, int64_t kGroup, class Code>
 void CodeGroups(int32_t offset, const float* x, int64_t n, const CodedRows& out) {
+  constexpr int64_t kAtOnce = 8;
   auto* codes = reinterpret_cast<Code*>(out.codes);
-  for (int64_t first = 0, g = 0; first < n; first += kGroup, ++g) {
-    const int32_t sum = n - first < kGroup
-                            ? CodeGroup<V>(x + first, n - first, codes + first, out.scales + g)
-                            : CodeGroup<V>(x + first, kGroup, codes + first, out.scales + g);
-    out.sums[g] = out.scales[g] * static_cast<float>(sum);
-    out.starts[g] = -offset * sum;
+  for (int64_t first = 0, g = 0; first < n;) {
+    int32_t totals[kAtOnce];
+    int64_t n_groups = 0;
+    if (n - first >= kAtOnce * kGroup) {
+      n_groups = CodeGroupsAtOnce<V, kGroup>(x + first, codes + first, out.scales + g, totals);
+    }
+    if (n_groups == 0) {
+      n_groups = 1;
+      totals[0] = n - first < kGroup
+                      ? CodeGroup<V>(x + first, n - first, codes + first, out.scales + g)
+                      : CodeGroup<V>(x + first, kGroup, codes + first, out.scales + g);
+    }
+    for (int64_t i = 0; i < n_groups; ++i, ++g, first += kGroup) {
+      out.sums[g] = out.scales[g] * static_cast<float>(totals[i]);
+      out.starts[g] = -offset * totals[i];
+    }
   }
 }
 

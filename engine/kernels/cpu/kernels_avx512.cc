@@ -286,6 +286,64 @@ struct Avx512 {
     return Sub(_mm512_castsi512_ps(shifted), Set1(0x1.8p23f));
   }
   static Vec Fused(Vec a, Vec b, Vec c) { return Fma(a, b, c); }
+  // Joins the eight lanes of each of eight rows of integers; row j's result is in lane j.
+  template <class Join>
+  static __m256i ReduceEight(const __m256i* y, const Join& join) {
+    __m256i halves[4], quarters[2];
+    for (int j = 0; j < 4; ++j) {
+      halves[j] = join(_mm256_permute2x128_si256(y[j], y[j + 4], 0x20),
+                       _mm256_permute2x128_si256(y[j], y[j + 4], 0x31));
+    }
+    for (int j = 0; j < 2; ++j) {
+      quarters[j] = join(_mm256_unpacklo_epi64(halves[j], halves[j + 2]),
+                         _mm256_unpackhi_epi64(halves[j], halves[j + 2]));
+    }
+    const __m256 a = _mm256_castsi256_ps(quarters[0]), b = _mm256_castsi256_ps(quarters[1]);
+    const __m256i all = join(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)),
+                             _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)));
+    return _mm256_permutevar8x32_epi32(all, _mm256_setr_epi32(0, 2, 1, 3, 4, 6, 5, 7));
+  }
+  static __m256i UpperHalf(Ints x) { return _mm512_extracti64x4_epi64(x, 1); }
+  // Codes eight groups of 32 numbers as CodeGroup does; false if one of them has no largest
+  // magnitude between 1e-30 and infinity.
+  static constexpr int kGroupsAtOnce = 8;
+  static bool CodeEight(const float* x, int8_t* codes, float* scales, int32_t* totals) {
+    const auto larger = [](__m256i a, __m256i b) { return _mm256_max_epu32(a, b); };
+    const auto add = [](__m256i a, __m256i b) { return _mm256_add_epi32(a, b); };
+    const Ints magnitude = _mm512_set1_epi32(0x7fffffff);
+    __m256i rows[8];
+    for (int g = 0; g < 8; ++g) {
+      const Ints top =
+          _mm512_max_epu32(_mm512_and_si512(_mm512_loadu_si512(x + 32 * g), magnitude),
+                           _mm512_and_si512(_mm512_loadu_si512(x + 32 * g + 16), magnitude));
+      rows[g] = larger(_mm512_castsi512_si256(top), UpperHalf(top));
+    }
+    const __m256i largest = ReduceEight(rows, larger);
+    const __m256i odd =
+        _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(0x0da24260), largest),  // 1e-30
+                        _mm256_cmpgt_epi32(largest, _mm256_set1_epi32(0x7f7fffff)));
+    if (_mm256_movemask_epi8(odd) != 0) return false;
+    const __m256 top = _mm256_castsi256_ps(largest), most = _mm256_set1_ps(127);
+    _mm256_storeu_ps(scales, _mm256_div_ps(top, most));
+    float inverses[8];
+    _mm256_storeu_ps(inverses, _mm256_div_ps(most, top));
+    for (int g = 0; g < 8; ++g) {
+      // Adding 1.5 x 2^23 leaves the rounded number in the low bits.
+      Ints bits[2];
+      for (int h = 0; h < 2; ++h) {
+        bits[h] = _mm512_castps_si512(
+            Add(Mul(Load(x + 32 * g + 16 * h), Set1(inverses[g])), Set1(0x1.8p23f)));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + 32 * g + 16 * h),
+                         _mm512_cvtepi32_epi8(bits[h]));
+      }
+      const Ints sum = AddInts(bits[0], bits[1]);
+      rows[g] = add(_mm512_castsi512_si256(sum), UpperHalf(sum));
+    }
+    // 32 times the integer 0x4b400000 is too much, modulo 2^32.
+    const __m256i total = _mm256_sub_epi32(ReduceEight(rows, add), _mm256_set1_epi32(0x68000000));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(totals), total);
+    return true;
+  }
   static Vec LoadFloat16(const uint16_t* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }

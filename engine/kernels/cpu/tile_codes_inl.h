@@ -191,8 +191,8 @@ template <class V, class T, TileKind kKind, int kRows, int kTurn>
   if (adds) {
     AddSumsOfGroup<V, kKind, kRows, kRows / 2, kRows>(chunk, at, sums, y);
     if (at.g + 1 == chunk.n_groups) {
-      ForRows<V, kRows>(
-          [&](int i) __attribute__((always_inline)) { V::Store(c + i * all.ldc, y[i]); });
+      ForRows<V, kRows>([&](int i)
+                            __attribute__((always_inline)) { V::Store(c + i * all.ldc, y[i]); });
     }
     at.Next(all, chunk.n_groups);
   }

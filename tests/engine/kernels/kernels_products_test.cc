@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "engine/base/round_up.h"
+#include "engine/kernels/coded_weight.h"
 #include "tests/engine/kernels/kernels_testing.h"
 #include "tests/engine/kernels/ref/ref.h"
 
@@ -347,6 +349,37 @@ TEST_P(KernelTest, GroupedPairsHaveTheBitsOfRoundedNumbers) {
             << n_rows << " x " << k << " x " << n_cols;
       }
     }
+  }
+}
+
+// Groups coded one by one never meet the code for several groups at once.
+TEST_P(KernelTest, ARowIsCodedAsItsGroupsAreOneByOne) {
+  constexpr int64_t kGroup = 32, kGroups = 27;
+  std::vector<float> x = Random(kGroups * kGroup, 4);
+  std::fill_n(x.begin() + 9 * kGroup, kGroup, 0.0f);
+  std::fill_n(x.begin() + 10 * kGroup, kGroup, 1e-31f);
+  x[20 * kGroup + 5] = std::numeric_limits<float>::infinity();
+  x[21 * kGroup + 31] = std::numeric_limits<float>::quiet_NaN();
+  struct Coded {
+    std::vector<std::byte> codes = std::vector<std::byte>(kGroups * kGroup);
+    std::vector<float> scales = std::vector<float>(kGroups), sums = scales;
+    std::vector<int32_t> starts = std::vector<int32_t>(kGroups);
+    CodedRows From(int64_t g) {
+      return {codes.data() + g * kGroup, &scales[g], &sums[g], &starts[g]};
+    }
+  };
+  for (CodeFormat format : {CodeFormat::kQ4_0, CodeFormat::kQ8_0}) {
+    Coded whole, parts;
+    table().code_row(format, x.data(), kGroups * kGroup - 7, whole.From(0));
+    for (int64_t g = 0; g < kGroups; ++g) {
+      const int64_t n = g + 1 < kGroups ? kGroup : kGroup - 7;
+      table().code_row(format, &x[g * kGroup], n, parts.From(g));
+    }
+    EXPECT_EQ(whole.codes, parts.codes);
+    EXPECT_EQ(std::memcmp(whole.scales.data(), parts.scales.data(), kGroups * sizeof(float)), 0);
+    EXPECT_EQ(std::memcmp(whole.sums.data(), parts.sums.data(), kGroups * sizeof(float)), 0);
+    EXPECT_EQ(whole.starts, parts.starts);
+    EXPECT_TRUE(std::isnan(whole.scales[20]) && std::isnan(whole.scales[21]));
   }
 }
 
