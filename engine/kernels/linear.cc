@@ -39,7 +39,7 @@ constexpr int64_t kStoredCodeSteps = 128;
 // latency.
 constexpr int64_t kAhead = 2048;
 constexpr int64_t kUnitAhead = 32768;  // for a matrix unit, whose loads wait for the memory
-// Tasks per thread with many rows: enough to even out a core that is slowed down.
+// Tasks per thread: enough to even out a core that is slowed down.
 constexpr int64_t kTasksPerThread = 12;
 constexpr int64_t kUnitTasksPerThread = 4;  // whose panels share the rows that come from L2
 
@@ -244,8 +244,8 @@ void MultiplyRows(const PackedPart& part, const KernelTable& kernels, const Pack
   // The last block of a step may have few rows; its sums are joined or added as all others are.
   const bool by_unit = out.kind != Output::Kind::kStore || TakesManyRows(rows.form, rows.n_rows);
   const int64_t n_panels = out.gates() ? part.n_panels / 2 : part.n_panels;
-  // One row's kernel takes four panels at once. Where panels stream past their rows, a task takes up
-  // to as many; many rows share the rows of a block among several panels.
+  // One row's kernel takes four panels at once. Where panels stream past their rows, a task takes
+  // up to as many; many rows share the rows of a block among several panels.
   const int64_t tasks_per_thread =
       by_unit && rows.n_rows > kStreamRows ? kUnitTasksPerThread : kTasksPerThread;
   int64_t panels_per_task = DivideUp(n_panels, tasks_per_thread * pool.n_threads());

@@ -37,7 +37,7 @@ void Interleave(const std::byte* from, int64_t ld, int64_t n_bytes, int64_t n_ro
 
 // Steps of a tile's rows that are packed at once, in L1.
 constexpr int64_t kRowChunk = 256;
-constexpr int64_t kFewestSharedRows = 8;  // of a tile whose chunks several threads pack
+constexpr int64_t kFewestSharedRows = 8;  // of a block whose tiles' chunks several threads pack
 
 // Packs a tile's chunk of steps from k on.
 void PackPairs(const SourceRows& rows, const RowTile& tile, int64_t k, const KernelTable& kernels,

@@ -1,7 +1,6 @@
 #include "engine/sampler/logits.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/sampling_arithmetic.h"

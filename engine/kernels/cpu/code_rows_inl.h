@@ -55,27 +55,24 @@ constexpr int32_t CodeOffset(const CodeShape& shape) {
   return shape.row_bits != 8 ? 0 : shape.bits == 8 ? V::kOffsetOfSigned : shape.zero;
 }
 
-// Codes whole groups from the first on, several at once; returns how many. Some tables can do that.
+// Codes eight groups at once, where a table can do that; false where they are left to CodeGroup.
 template <class V, int64_t kGroup, class Code>
-[[gnu::always_inline]] inline int64_t CodeGroupsAtOnce(const float* x, Code* codes, float* scales,
-                                                       int32_t* totals) {
-  if constexpr (kGroup == 32 && sizeof(Code) == 1 && requires { V::kGroupsAtOnce; }) {
-    if (V::CodeEight(x, codes, scales, totals)) return V::kGroupsAtOnce;
+[[gnu::always_inline]] inline bool CodeEightGroups(const float* x, Code* codes, float* scales,
+                                                   int32_t* totals) {
+  if constexpr (kGroup == 32 && sizeof(Code) == 1 && requires { &V::CodeEight; }) {
+    return V::CodeEight(x, codes, scales, totals);
   }
-  return 0;
+  return false;
 }
 
 template <class V, int64_t kGroup, class Code>
 void CodeGroups(int32_t offset, const float* x, int64_t n, const CodedRows& out) {
-  constexpr int64_t kAtOnce = 8;
   auto* codes = reinterpret_cast<Code*>(out.codes);
   for (int64_t first = 0, g = 0; first < n;) {
-    int32_t totals[kAtOnce];
-    int64_t n_groups = 0;
-    if (n - first >= kAtOnce * kGroup) {
-      n_groups = CodeGroupsAtOnce<V, kGroup>(x + first, codes + first, out.scales + g, totals);
-    }
-    if (n_groups == 0) {
+    int32_t totals[8];
+    int64_t n_groups = 8;
+    if (n - first < 8 * kGroup ||
+        !CodeEightGroups<V, kGroup>(x + first, codes + first, out.scales + g, totals)) {
       n_groups = 1;
       totals[0] = n - first < kGroup
                       ? CodeGroup<V>(x + first, n - first, codes + first, out.scales + g)

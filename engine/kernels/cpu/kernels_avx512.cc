@@ -306,7 +306,6 @@ struct Avx512 {
   static __m256i UpperHalf(Ints x) { return _mm512_extracti64x4_epi64(x, 1); }
   // Codes eight groups of 32 numbers as CodeGroup does; false if one of them has no largest
   // magnitude between 1e-30 and infinity.
-  static constexpr int kGroupsAtOnce = 8;
   static bool CodeEight(const float* x, int8_t* codes, float* scales, int32_t* totals) {
     const auto larger = [](__m256i a, __m256i b) { return _mm256_max_epu32(a, b); };
     const auto add = [](__m256i a, __m256i b) { return _mm256_add_epi32(a, b); };

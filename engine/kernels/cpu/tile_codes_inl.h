@@ -52,7 +52,7 @@ struct Place {
   float* c;
   int64_t half = 0, g = 0;
 
-  explicit Place(const TilesOfCodes& tiles)
+  [[gnu::always_inline]] explicit Place(const TilesOfCodes& tiles)
       : codes(tiles.first.rows.codes),
         scales(tiles.first.rows.scales),
         sums(tiles.first.rows.sums),
@@ -79,9 +79,9 @@ template <class V, int kRows, class F>
   }
 }
 
-// TurnOf says which tiles a group takes. Its sums stay in tiles until those of kLag later groups are
-// begun, as the unit takes long to finish sums, and then lie in memory until the next group's are
-// stored. Rows of 16 bits have two tiles of sums: of their upper and of their lower halves.
+// TurnOf says which tiles a group takes. Its sums stay in tiles until those of kLag later groups
+// are begun, as the unit takes long to finish sums, and then lie in memory until the next group's
+// are stored. Rows of 16 bits have two tiles of sums: of their upper and of their lower halves.
 template <TileKind kKind, int kTurn>
 struct TurnOf {
   static constexpr int kTiles = kKind.row_bits / 8, kTurns = 4 / kTiles, kLag = kTurns / 2;
@@ -148,10 +148,10 @@ template <TileKind kKind, int kRows>
 struct Way {
   Place<kKind, kRows> begun, added;
   const int64_t n;  // groups in all
-  int64_t g = 0;    // groups begun
+  int64_t g = 0;    // the group whose turn it is to begin
   StoredSums<kKind> stored;
 
-  Way(const TilesOfCodes& tiles, int64_t n_groups)
+  [[gnu::always_inline]] Way(const TilesOfCodes& tiles, int64_t n_groups)
       : begun(tiles), added(tiles), n(2 * tiles.n_tiles * n_groups) {}
 };
 
@@ -233,7 +233,7 @@ void MultiplyFormatInTiles(const CodedProductArgs& p) {
   ExpandedChunk<V> chunk;
   alignas(64) int8_t quads[kShape.row_bits == 16 ? kMaxCodedChunk * kPanel : 1];
   T tiles;
-  // The first tiles may have a row less than the others (TileOf in kernels.h).
+  // The first tiles may have a row less than the others (TileOf in packed_rows.h).
   const int64_t n_tiles = (p.n_rows + kUnitRows - 1) / kUnitRows;
   const int64_t n_larger = p.n_rows % n_tiles;
   ForCodedTiles<V, kFormat>(

@@ -141,8 +141,8 @@ void GemmPairsByTiles(const GemmArgs& g, const void* next_b) {
 // ------------------------------------------------------------------ few rows, by vectors
 
 // RowPanel reads a panel of B that lies in rows, GroupPanel one in column groups, whose numbers it
-// rounds to bf16: even columns first, then odd ones. Each step asks the memory for a line of what is
-// read next, in the order in which it lies there.
+// rounds to bf16: even columns first, then odd ones. Each step asks the memory for a line of what
+// is read next, in the order in which it lies there.
 template <class V>
 struct RowPanel {
   const uint16_t* p;

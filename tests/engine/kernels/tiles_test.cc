@@ -282,6 +282,9 @@ TEST_P(TilesTest, LinearHasThePortableBits) {
   const std::tuple<DType, WeightStorage, int64_t> forms[] = {
       {DType::kF32, {StorageType::kBFloat16}, 700},
       {DType::kF32, {StorageType::kInt8}, 700},
+      {DType::kF32, {StorageType::kInt8}, 64},  // a group, and two, are shorter than their way
+      {DType::kQ8_0, {StorageType::kBFloat16, true}, 32},
+      {DType::kQ4_0, {StorageType::kBFloat16, true}, 64},
       {DType::kQ8_0, {StorageType::kBFloat16, true}, 768},
       {DType::kQ4_0, {StorageType::kBFloat16, true}, 768},
       {DType::kQ4_K, {StorageType::kBFloat16, true}, 768},
