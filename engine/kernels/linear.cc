@@ -26,8 +26,8 @@ constexpr int64_t kUnitPanels = 8;  // whose sums stay in L2 beside those rows: 
 // a tile's steps of one block in L1.
 constexpr int64_t kStreamRows = 32;
 constexpr int64_t kStreamBlockK = 768;
-// Of a coded weight a matrix unit takes so many steps at once, because the next ones, which it asks
-// for, must find a place in L1 too.
+// With up to as many rows a matrix unit takes so many steps of a coded weight at once: of twice as
+// many the codes, the scales and the rows do not fit in L1 together.
 constexpr int64_t kUnitStreamSteps = 384;
 // With up to this many rows reading the weight takes longer than multiplying with it.
 constexpr int64_t kFewRows = 3;
