@@ -156,49 +156,8 @@ struct RotateColumnsArgs {
   int64_t head_dim = 0;  // even
 };
 
-// The number of tokens whose levels are coded together.
-inline constexpr int64_t kLevelTokens = 64;
-
-// A codebook of 4 bits in integers, and gains of 2 bits: number = gain * unit * level, for a unit
-// that the caller knows. 64 tokens have 64 gains, little-endian bits.
-struct LevelBook {
-  static constexpr int kLevels = 16, kGains = 4, kMost = 63;
-  int8_t levels[kLevels] = {};  // -kMost..kMost
-  float gains[kGains] = {};
-};
-
-// scores [n_rows][64] = means + scales * (rows times levels) * gains: rows in int8 against the keys
-// of 64 tokens. Four components are coded together: entry 4 t + c is component c of token t, and
-// byte i of their 128 has entry i in its low bits and entry 128 + i in its high bits.
-struct ScoreLevelsArgs {
-  const LevelBook* book = nullptr;
-  const uint8_t* codes = nullptr;     // [n / 4][128]
-  const uint8_t* gains = nullptr;     // [16]
-  int64_t n = 0;                      // components, a multiple of 4
-  const int8_t* rows = nullptr;       // row i at rows + i * n
-  const int32_t* row_sums = nullptr;  // [n_rows]: the sums of their numbers
-  const float* scales = nullptr;      // [n_rows]
-  const float* means = nullptr;       // [n_rows]
-  int64_t n_rows = 0;
-  float* scores = nullptr;  // row i at scores + i * ld_scores
-  int64_t ld_scores = 0;
-};
-
-// sums [n_rows][n] += weights times levels, over the values of 64 tokens. Weights are rounded to 8
-// bits of the row's largest product of weight and gain. Four tokens are coded together: byte 4 j +
-// i of those from t on has component j of token t + i in its low bits and of token t + 32 + i in
-// its high bits.
-struct ReadLevelsArgs {
-  const LevelBook* book = nullptr;
-  const uint8_t* codes = nullptr;  // [8][n][4]
-  const uint8_t* gains = nullptr;  // [16]
-  int64_t n = 0;                   // components, a multiple of 8
-  const float* weights = nullptr;  // none negative; row i at weights + i * ld_weights
-  int64_t ld_weights = 0;
-  int64_t n_rows = 0;
-  float* sums = nullptr;  // row i at sums + i * ld_sums
-  int64_t ld_sums = 0;
-};
+struct ScoreLevelsArgs;  // levels.h
+struct ReadLevelsArgs;
 
 // The running softmax of one row: the maximum so far and the sum of exp(score - max).
 struct SoftmaxState {

@@ -259,16 +259,16 @@ int64_t MaxCodeBytes(int64_t dim, double bits_per_number) {
 void EncodeComponents(const PrincipalCode& code, const float* x, PrincipalScratch& scratch,
                       CodedComponents& out) {
   BitPlan plan;
-  plan.bits.assign(code.dim, 0);
-  std::fill_n(plan.bits.begin(), out.n, out.bits);
+  plan.bits = out.bits;
+  plan.bits.resize(code.dim);
   out.gains = ChooseGains(code, plan, x, scratch);
-  out.indices.resize(out.n * kTokens);
-  const Quantizer quantizer(out.bits);
-  for (int64_t i = 0; i < out.n; ++i) {
+  out.indices.clear();
+  for (size_t i = 0; i < out.bits.size(); ++i) {
+    const Quantizer quantizer(out.bits[i]);
     for (int64_t t = 0; t < kTokens; ++t) {
-      const float scale = kCodeGains[out.gains[t]] * ScaleOf(code, i);
+      const float scale = kCodeGains[out.gains[t]] * ScaleOf(code, static_cast<int64_t>(i));
       const float u = scratch.components[i * kTokens + t] / scale;
-      out.indices[i * kTokens + t] = static_cast<uint8_t>(quantizer.Index(u));
+      out.indices.push_back(static_cast<uint8_t>(quantizer.Index(u)));
     }
   }
 }

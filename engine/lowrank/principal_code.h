@@ -74,11 +74,10 @@ struct PrincipalScratch {
 void EncodeVectors(const PrincipalCode& code, const BitPlan& plan, const float* x,
                    PrincipalScratch& scratch, std::vector<std::byte>& out);
 
-// The same without escapes: 64 vectors whose first components have as many bits each, as indices.
+// The same without escapes: the first components of 64 vectors, as indices.
 struct CodedComponents {
-  int bits = 0;
-  int64_t n = 0;                              // components, at most the code's dim
-  std::vector<uint8_t> indices;               // [n][64], into the codebook of `bits`
+  std::vector<uint8_t> bits;                  // of each component, 1..8: at most the code's dim
+  std::vector<uint8_t> indices;               // [bits.size()][64], into the codebook of its bits
   std::array<uint8_t, kCodedTokens> gains{};  // indices into kCodeGains
 };
 void EncodeComponents(const PrincipalCode& code, const float* x, PrincipalScratch& scratch,

@@ -51,7 +51,7 @@ void IndexPages(const HeadCodes& codes, const ModelConfig& config) {
   }
   PrincipalScratch scratch;
   std::vector<std::byte> page(TokenIndex::PageBytes(g));
-  const int64_t rest_bytes = TokenIndex::RestKeys(g).bytes() + TokenIndex::RestValues(g).bytes();
+  const int64_t rest_bytes = TokenRest::KeyBytes(g.key_dim()) + TokenRest::ValueBytes(g.head_dim);
   std::vector<std::byte> rest(kPageTokens * rest_bytes);
   for (int64_t head = 0; head < g.n_kv_heads; ++head) {
     index.Encode(g.n_layers - 1, head, keys.data(), values.data(), scratch, page.data(),

@@ -134,9 +134,7 @@ AttentionWork AtpPolicy::Work(const AttentionOptions& options, int64_t n_tokens)
       heads * 2 *
       (rank * (far_blocks * d + (o.readout == AtpReadout::kExact ? far : 0)) + refined * d);
   if (shape.is_calibrated()) {
-    const int64_t n = g.head_dim;
-    const auto components =
-        static_cast<double>(TokenIndex::KeyComponents(n) + TokenIndex::ValueComponents(n));
+    const double components = index_->MeanKeyComponents() + index_->MeanValueComponents();
     far_work = heads * (components * (far + d) + 2 * refined * d);
   }
   AttentionWork work;
@@ -277,7 +275,7 @@ SequenceReport AtpPolicy::Report(absl::Span<const SequenceCache* const> sequence
   double rank = 0;
   for (const auto& block : blocks) rank += block->MeanRank();
   if (sequences[0]->options.atp.basis == AtpBasis::kCalibrated) {
-    rank = static_cast<double>(TokenIndex::KeyComponents(context_.geometry.key_dim()));
+    rank = index_->MeanKeyComponents();
   } else if (blocks.empty()) {
     rank = static_cast<double>(ShapeOf(context_.geometry, sequences[0]->options.atp).rank);
   } else {

@@ -55,7 +55,7 @@ int64_t PrincipalShape::KeptValueBytes(const AttentionGeometry& g) const {
 }
 
 int64_t PrincipalShape::KeptTokenBytes(const AttentionGeometry& g) const {
-  if (keeps_rest) return TokenIndex::RestKeys(g).bytes() + TokenIndex::RestValues(g).bytes();
+  if (keeps_rest) return TokenRest::KeyBytes(g.key_dim()) + TokenRest::ValueBytes(g.head_dim);
   return KeptKeyBytes(g) + KeptValueBytes(g);
 }
 

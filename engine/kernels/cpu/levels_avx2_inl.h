@@ -6,12 +6,13 @@
 
 #include <cstdint>
 
-#include "engine/kernels/kernels.h"
+#include "engine/kernels/levels.h"
 
 namespace lowkey::cpu {
 
-inline constexpr int64_t kLevelComponents = 8;  // that are read at once
+inline constexpr int64_t kLevelNibbles = 8;  // that are read at once
 using LevelGains = float[kLevelTokens];
+using LevelTables = __m256i[LevelBook::kTables];
 using LevelWeight = uint8_t;
 
 // The 64 tokens' gains.
@@ -29,26 +30,25 @@ inline void UnpackGains(const LevelBook& book, const uint8_t* codes, float* gain
   }
 }
 
-// The books as pshufb takes them, levels plus `offset`.
+// The book as pshufb takes it, levels plus `offset`.
 template <class V>
-inline __m256i LevelTable(const LevelBook& book, int offset) {
-  alignas(16) int8_t table[LevelBook::kLevels];
-  for (int i = 0; i < LevelBook::kLevels; ++i) {
-    table[i] = static_cast<int8_t>(book.levels[i] + offset);
+inline void LoadTables(const LevelBook& book, int offset, __m256i* tables) {
+  for (int i = 0; i < LevelBook::kTables; ++i) {
+    const __m128i levels = _mm_loadu_si128(reinterpret_cast<const __m128i*>(book.levels[i]));
+    tables[i] =
+        _mm256_broadcastsi128_si256(_mm_add_epi8(levels, _mm_set1_epi8(static_cast<char>(offset))));
   }
-  return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
 }
 
-struct TwoLevels {
-  __m256i low, high;  // of the low and of the high bits of 32 bytes
+struct TwoNibbles {
+  __m256i low, high;  // the low and the high bits of 32 bytes
 };
 
 template <class V>
-inline TwoLevels UnpackLevels(__m256i table, const uint8_t* codes) {
+inline TwoNibbles SplitNibbles(const uint8_t* codes) {
   const __m256i mask = _mm256_set1_epi8(15);
   const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
-  return {_mm256_shuffle_epi8(table, _mm256_and_si256(both, mask)),
-          _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(both, 4), mask))};
+  return {_mm256_and_si256(both, mask), _mm256_and_si256(_mm256_srli_epi16(both, 4), mask)};
 }
 
 // Sums of products of four components of eight tokens.
@@ -57,29 +57,46 @@ inline __m256i QuadProducts(__m256i levels, __m256i row) {
   return _mm256_madd_epi16(_mm256_maddubs_epi16(levels, row), _mm256_set1_epi16(1));
 }
 
-// Scores tokens 8 i.. and 32 + 8 i.., i in [first, first + 2), for kRows rows.
+// Adds to the scores of tokens 8 i.. and 32 + 8 i.., i in [first, first + 2), of kRows rows what the
+// components of a band give.
+template <class V, int kRows, int kPlaces>
+inline void ScoreBand(const ScoreLevelsArgs& a, int64_t first_row, int64_t first,
+                      const LevelPlace& at, const __m256i* tables, __m256i (&sums)[kRows][4]) {
+  const int64_t ld = a.bands.n_components();
+  for (int64_t u = 0; u < at.n; u += 4) {
+    const uint8_t* codes = a.codes + (at.nibble + u + first) * 32;
+    const TwoNibbles one = SplitNibbles<V>(codes), two = SplitNibbles<V>(codes + 32);
+#pragma GCC unroll 4
+    for (int i = 0; i < kPlaces; ++i) {
+      const __m256i levels[4] = {
+          _mm256_shuffle_epi8(tables[i], one.low), _mm256_shuffle_epi8(tables[i], two.low),
+          _mm256_shuffle_epi8(tables[i], one.high), _mm256_shuffle_epi8(tables[i], two.high)};
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        int32_t four;
+        __builtin_memcpy(&four, a.rows + (first_row + r) * ld + at.first + i * at.n + u,
+                         sizeof(four));
+        const __m256i row = _mm256_set1_epi32(four);
+#pragma GCC unroll 4
+        for (int t = 0; t < 4; ++t) {
+          sums[r][t] = _mm256_add_epi32(sums[r][t], QuadProducts<V>(levels[t], row));
+        }
+      }
+    }
+  }
+}
+
 template <class V, int kRows>
-inline void ScoreSixteen(const ScoreLevelsArgs& a, int64_t first_row, int64_t first, __m256i table,
-                         const float* gains) {
+inline void ScoreSixteen(const ScoreLevelsArgs& a, int64_t first_row, int64_t first,
+                         const LevelTables& tables, const float* gains) {
   __m256i sums[kRows][4];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     for (int i = 0; i < 4; ++i) sums[r][i] = _mm256_setzero_si256();
   }
-  for (int64_t j = 0; j < a.n; j += 4) {
-    const uint8_t* codes = a.codes + j * 32 + first * 32;
-    const TwoLevels one = UnpackLevels<V>(table, codes), two = UnpackLevels<V>(table, codes + 32);
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      int32_t four;
-      __builtin_memcpy(&four, a.rows + (first_row + r) * a.n + j, sizeof(four));
-      const __m256i row = _mm256_set1_epi32(four);
-      sums[r][0] = _mm256_add_epi32(sums[r][0], QuadProducts<V>(one.low, row));
-      sums[r][1] = _mm256_add_epi32(sums[r][1], QuadProducts<V>(two.low, row));
-      sums[r][2] = _mm256_add_epi32(sums[r][2], QuadProducts<V>(one.high, row));
-      sums[r][3] = _mm256_add_epi32(sums[r][3], QuadProducts<V>(two.high, row));
-    }
-  }
+  ForBands(a.bands, tables, [&]<int kPlaces>(const LevelPlace& at, const __m256i* table) {
+    ScoreBand<V, kRows, kPlaces>(a, first_row, first, at, table, sums);
+  });
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     const int64_t row = first_row + r;
@@ -96,9 +113,10 @@ inline void ScoreSixteen(const ScoreLevelsArgs& a, int64_t first_row, int64_t fi
 }
 
 template <class V, int kRows>
-inline void ScoreRows(const ScoreLevelsArgs& a, int64_t row, __m256i table, const float* gains) {
-  ScoreSixteen<V, kRows>(a, row, 0, table, gains);
-  ScoreSixteen<V, kRows>(a, row, 2, table, gains);
+inline void ScoreRows(const ScoreLevelsArgs& a, int64_t row, const LevelTables& tables,
+                      const float* gains) {
+  ScoreSixteen<V, kRows>(a, row, 0, tables, gains);
+  ScoreSixteen<V, kRows>(a, row, 2, tables, gains);
 }
 
 // Rounds a row's weights times gains to 8 bits; returns their unit, 0 where all are zero.
@@ -134,30 +152,43 @@ inline float RoundWeights(const float* weights, const float* gains, uint8_t* rou
   return largest / 255.0f;
 }
 
-// Adds to eight components of kRows rows from `component` on.
-template <class V, int kRows>
-inline void ReadComponents(const ReadLevelsArgs& a, int64_t first_row, int64_t component,
-                           __m256i table, const uint8_t (*weights)[kLevelTokens],
-                           const float* units) {
-  __m256i sums[kRows];
+// Adds to the components of kRows rows that the eight nibbles from `u` on of a band have.
+template <class V, int kRows, int kPlaces>
+inline void ReadNibbles(const ReadLevelsArgs& a, int64_t first_row, const LevelPlace& at, int64_t u,
+                        const __m256i* tables, const uint8_t (*weights)[kLevelTokens],
+                        const float* units) {
+  const int64_t ld = a.bands.n_nibbles();
+  __m256i sums[kRows][kPlaces];
 #pragma GCC unroll 3
-  for (int r = 0; r < kRows; ++r) sums[r] = _mm256_setzero_si256();
+  for (int r = 0; r < kRows; ++r) {
+    for (int i = 0; i < kPlaces; ++i) sums[r][i] = _mm256_setzero_si256();
+  }
   for (int64_t t = 0; t < kLevelTokens / 2; t += 4) {
-    const TwoLevels levels = UnpackLevels<V>(table, a.codes + t * a.n + component * 4);
+    const TwoNibbles nibbles = SplitNibbles<V>(a.codes + (t * ld + (at.nibble + u) * 4));
+#pragma GCC unroll 4
+    for (int i = 0; i < kPlaces; ++i) {
+      const __m256i levels_low = _mm256_shuffle_epi8(tables[i], nibbles.low),
+                    levels_high = _mm256_shuffle_epi8(tables[i], nibbles.high);
 #pragma GCC unroll 3
-    for (int r = 0; r < kRows; ++r) {
-      int32_t low, high;
-      __builtin_memcpy(&low, weights[r] + t, sizeof(low));
-      __builtin_memcpy(&high, weights[r] + kLevelTokens / 2 + t, sizeof(high));
-      sums[r] = _mm256_add_epi32(sums[r], QuadProducts<V>(_mm256_set1_epi32(low), levels.low));
-      sums[r] = _mm256_add_epi32(sums[r], QuadProducts<V>(_mm256_set1_epi32(high), levels.high));
+      for (int r = 0; r < kRows; ++r) {
+        int32_t low, high;
+        __builtin_memcpy(&low, weights[r] + t, sizeof(low));
+        __builtin_memcpy(&high, weights[r] + kLevelTokens / 2 + t, sizeof(high));
+        const __m256i products = QuadProducts<V>(_mm256_set1_epi32(low), levels_low);
+        sums[r][i] = _mm256_add_epi32(sums[r][i], products);
+        sums[r][i] =
+            _mm256_add_epi32(sums[r][i], QuadProducts<V>(_mm256_set1_epi32(high), levels_high));
+      }
     }
   }
 #pragma GCC unroll 3
   for (int r = 0; r < kRows; ++r) {
-    float* to = a.sums + (first_row + r) * a.ld_sums + component;
-    const __m256 sum = _mm256_cvtepi32_ps(sums[r]);
-    _mm256_storeu_ps(to, _mm256_fmadd_ps(sum, _mm256_set1_ps(units[r]), _mm256_loadu_ps(to)));
+#pragma GCC unroll 4
+    for (int i = 0; i < kPlaces; ++i) {
+      float* to = a.sums + (first_row + r) * a.ld_sums + at.first + i * at.n + u;
+      const __m256 sum = _mm256_cvtepi32_ps(sums[r][i]);
+      _mm256_storeu_ps(to, _mm256_fmadd_ps(sum, _mm256_set1_ps(units[r]), _mm256_loadu_ps(to)));
+    }
   }
 }
 

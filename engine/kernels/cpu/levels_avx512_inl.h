@@ -7,12 +7,13 @@
 
 #include <cstdint>
 
-#include "engine/kernels/kernels.h"
+#include "engine/kernels/levels.h"
 
 namespace lowkey::cpu {
 
-inline constexpr int64_t kLevelComponents = 16;  // that are read at once
+inline constexpr int64_t kLevelNibbles = 16;  // that are read at once
 using LevelGains = __m512[4];
+using LevelTables = __m512i[LevelBook::kTables];
 using LevelWeight = uint8_t;
 
 // The 64 tokens' gains.
@@ -32,20 +33,22 @@ inline void UnpackGains(const LevelBook& book, const uint8_t* codes, __m512* gai
 
 // The book as vpshufb takes it, levels plus `offset`.
 template <class V>
-inline __m512i LevelTable(const LevelBook& book, int offset) {
-  const __m128i levels = _mm_loadu_si128(reinterpret_cast<const __m128i*>(book.levels));
-  return _mm512_broadcast_i32x4(_mm_add_epi8(levels, _mm_set1_epi8(static_cast<char>(offset))));
+inline void LoadTables(const LevelBook& book, int offset, __m512i* tables) {
+  for (int i = 0; i < LevelBook::kTables; ++i) {
+    const __m128i levels = _mm_loadu_si128(reinterpret_cast<const __m128i*>(book.levels[i]));
+    tables[i] =
+        _mm512_broadcast_i32x4(_mm_add_epi8(levels, _mm_set1_epi8(static_cast<char>(offset))));
+  }
 }
 
-struct TwoLevels {
-  __m512i low, high;  // of the low and of the high bits of 64 bytes
+struct TwoNibbles {
+  __m512i low, high;  // the low and the high bits of 64 bytes
 };
 
 template <class V>
-inline TwoLevels UnpackLevels(__m512i table, __m512i codes) {
+inline TwoNibbles SplitNibbles(__m512i codes) {
   const __m512i mask = _mm512_set1_epi8(15);
-  return {_mm512_shuffle_epi8(table, _mm512_and_si512(codes, mask)),
-          _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(codes, 4), mask))};
+  return {_mm512_and_si512(codes, mask), _mm512_and_si512(_mm512_srli_epi16(codes, 4), mask)};
 }
 
 // Adds the sums of products of four neighbors, the first factors not negative.
@@ -66,27 +69,41 @@ inline __m512i SetQuad(const void* p) {
   return _mm512_set1_epi32(four);
 }
 
+// Adds to the scores of kRows rows what the components of a band give.
+template <class V, int kRows, int kPlaces>
+inline void ScoreBand(const ScoreLevelsArgs& a, int64_t first_row, const LevelPlace& at,
+                      const __m512i* tables, __m512i (&sums)[kRows][4]) {
+  const int64_t ld = a.bands.n_components();
+  for (int64_t u = 0; u < at.n; u += 4) {
+    const uint8_t* codes = a.codes + (at.nibble + u) * 32;
+    const TwoNibbles one = SplitNibbles<V>(_mm512_loadu_si512(codes)),
+                     two = SplitNibbles<V>(_mm512_loadu_si512(codes + 64));
+#pragma GCC unroll 4
+    for (int i = 0; i < kPlaces; ++i) {
+      const __m512i levels[4] = {
+          _mm512_shuffle_epi8(tables[i], one.low), _mm512_shuffle_epi8(tables[i], two.low),
+          _mm512_shuffle_epi8(tables[i], one.high), _mm512_shuffle_epi8(tables[i], two.high)};
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+        const __m512i row = SetQuad<V>(a.rows + (first_row + r) * ld + at.first + i * at.n + u);
+#pragma GCC unroll 4
+        for (int t = 0; t < 4; ++t) AddQuadProducts<V>(levels[t], row, sums[r][t]);
+      }
+    }
+  }
+}
+
 template <class V, int kRows>
-inline void ScoreRows(const ScoreLevelsArgs& a, int64_t first_row, __m512i table,
+inline void ScoreRows(const ScoreLevelsArgs& a, int64_t first_row, const LevelTables& tables,
                       const __m512* gains) {
   __m512i sums[kRows][4];
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
     for (int i = 0; i < 4; ++i) sums[r][i] = _mm512_setzero_si512();
   }
-  for (int64_t j = 0; j < a.n; j += 4) {
-    const uint8_t* codes = a.codes + j * 32;
-    const TwoLevels one = UnpackLevels<V>(table, _mm512_loadu_si512(codes)),
-                    two = UnpackLevels<V>(table, _mm512_loadu_si512(codes + 64));
-#pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) {
-      const __m512i row = SetQuad<V>(a.rows + (first_row + r) * a.n + j);
-      AddQuadProducts<V>(one.low, row, sums[r][0]);
-      AddQuadProducts<V>(two.low, row, sums[r][1]);
-      AddQuadProducts<V>(one.high, row, sums[r][2]);
-      AddQuadProducts<V>(two.high, row, sums[r][3]);
-    }
-  }
+  ForBands(a.bands, tables, [&]<int kPlaces>(const LevelPlace& at, const __m512i* table) {
+    ScoreBand<V, kRows, kPlaces>(a, first_row, at, table, sums);
+  });
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
     const int64_t row = first_row + r;
@@ -124,32 +141,44 @@ inline float RoundWeights(const float* weights, const __m512* gains, uint8_t* ro
   return largest / 255.0f;
 }
 
-// Adds to the 16 components of kRows rows from `component` on, or to those that there are.
-template <class V, int kRows>
-inline void ReadComponents(const ReadLevelsArgs& a, int64_t first_row, int64_t component,
-                           __m512i table, const uint8_t (*weights)[kLevelTokens],
-                           const float* units) {
-  const bool is_whole = component + 16 <= a.n;
+// Adds to the components of kRows rows that the 16 nibbles from `u` on of a band have, or those that
+// there are.
+template <class V, int kRows, int kPlaces>
+inline void ReadNibbles(const ReadLevelsArgs& a, int64_t first_row, const LevelPlace& at, int64_t u,
+                        const __m512i* tables, const uint8_t (*weights)[kLevelTokens],
+                        const float* units) {
+  const bool is_whole = u + 16 <= at.n;
   const __mmask64 bytes = is_whole ? ~__mmask64{0} : ~__mmask64{0} >> 32;
   const auto lanes = static_cast<__mmask16>(is_whole ? 0xffff : 0xff);
-  __m512i sums[kRows];
+  const int64_t ld = a.bands.n_nibbles();
+  __m512i sums[kRows][kPlaces];
 #pragma GCC unroll 3
-  for (int r = 0; r < kRows; ++r) sums[r] = _mm512_setzero_si512();
+  for (int r = 0; r < kRows; ++r) {
+    for (int i = 0; i < kPlaces; ++i) sums[r][i] = _mm512_setzero_si512();
+  }
 #pragma GCC unroll 8
   for (int64_t t = 0; t < kLevelTokens / 2; t += 4) {
-    const __m512i codes = _mm512_maskz_loadu_epi8(bytes, a.codes + t * a.n + component * 4);
-    const TwoLevels levels = UnpackLevels<V>(table, codes);
+    const TwoNibbles nibbles =
+        SplitNibbles<V>(_mm512_maskz_loadu_epi8(bytes, a.codes + (t * ld + (at.nibble + u) * 4)));
+#pragma GCC unroll 4
+    for (int i = 0; i < kPlaces; ++i) {
+      const __m512i low = _mm512_shuffle_epi8(tables[i], nibbles.low),
+                    high = _mm512_shuffle_epi8(tables[i], nibbles.high);
 #pragma GCC unroll 3
-    for (int r = 0; r < kRows; ++r) {
-      AddQuadProducts<V>(SetQuad<V>(weights[r] + t), levels.low, sums[r]);
-      AddQuadProducts<V>(SetQuad<V>(weights[r] + kLevelTokens / 2 + t), levels.high, sums[r]);
+      for (int r = 0; r < kRows; ++r) {
+        AddQuadProducts<V>(SetQuad<V>(weights[r] + t), low, sums[r][i]);
+        AddQuadProducts<V>(SetQuad<V>(weights[r] + kLevelTokens / 2 + t), high, sums[r][i]);
+      }
     }
   }
 #pragma GCC unroll 3
   for (int r = 0; r < kRows; ++r) {
-    float* to = a.sums + (first_row + r) * a.ld_sums + component;
-    const __m512 sum = _mm512_cvtepi32_ps(sums[r]), before = _mm512_maskz_loadu_ps(lanes, to);
-    _mm512_mask_storeu_ps(to, lanes, _mm512_fmadd_ps(sum, _mm512_set1_ps(units[r]), before));
+#pragma GCC unroll 4
+    for (int i = 0; i < kPlaces; ++i) {
+      float* to = a.sums + (first_row + r) * a.ld_sums + at.first + i * at.n + u;
+      const __m512 sum = _mm512_cvtepi32_ps(sums[r][i]), before = _mm512_maskz_loadu_ps(lanes, to);
+      _mm512_mask_storeu_ps(to, lanes, _mm512_fmadd_ps(sum, _mm512_set1_ps(units[r]), before));
+    }
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "engine/kernels/kernels.h"
+#include "engine/kernels/levels.h"
 
 namespace lowkey::cpu {
 

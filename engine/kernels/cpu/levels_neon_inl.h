@@ -7,29 +7,29 @@
 #include <cstdint>
 
 #include "engine/kernels/cpu/levels_gains_inl.h"
-#include "engine/kernels/kernels.h"
+#include "engine/kernels/levels.h"
 
 namespace lowkey::cpu {
 
-inline constexpr int64_t kLevelComponents = 4;  // that are read at once
+inline constexpr int64_t kLevelNibbles = 4;  // that are read at once
 using LevelGains = float[kLevelTokens];
+using LevelTables = int8x16_t[LevelBook::kTables];
 using LevelWeight = int8_t;  // less 128
 
 // Products of signed bytes need no offset.
 template <class V>
-inline int8x16_t LevelTable(const LevelBook& book, int) {
-  return vld1q_s8(book.levels);
+inline void LoadTables(const LevelBook& book, int, int8x16_t* tables) {
+  for (int i = 0; i < LevelBook::kTables; ++i) tables[i] = vld1q_s8(book.levels[i]);
 }
 
-struct TwoLevels {
-  int8x16_t low, high;  // of the low and of the high bits of 16 bytes
+struct TwoNibbles {
+  uint8x16_t low, high;  // the low and the high bits of 16 bytes
 };
 
 template <class V>
-inline TwoLevels UnpackLevels(int8x16_t table, const uint8_t* codes) {
+inline TwoNibbles SplitNibbles(const uint8_t* codes) {
   const uint8x16_t both = vld1q_u8(codes);
-  return {vqtbl1q_s8(table, vandq_u8(both, vdupq_n_u8(15))),
-          vqtbl1q_s8(table, vshrq_n_u8(both, 4))};
+  return {vandq_u8(both, vdupq_n_u8(15)), vshrq_n_u8(both, 4)};
 }
 
 template <class V>
@@ -37,29 +37,50 @@ inline int8x16_t SetFour(const void* p) {
   return V::SetQuad(static_cast<const std::byte*>(p));
 }
 
-// Scores 4 kVecs tokens from 4 * `first` and from 32 + 4 * `first` on, for kRows rows.
+// Adds to the scores of 4 kVecs tokens from 4 * `first` and from 32 + 4 * `first` on, of kRows rows,
+// what the components of a band give.
+template <class V, int kRows, int kVecs, int kPlaces>
+inline void ScoreBand(const ScoreLevelsArgs& a, int64_t first_row, int64_t first,
+                      const LevelPlace& at, const int8x16_t* tables,
+                      int32x4_t (&sums)[kRows][2 * kVecs]) {
+  const int64_t ld = a.bands.n_components();
+  for (int64_t u = 0; u < at.n; u += 4) {
+    TwoNibbles nibbles[kVecs];
+    for (int v = 0; v < kVecs; ++v) {
+      nibbles[v] = SplitNibbles<V>(a.codes + (at.nibble + u) * 32 + (first + v) * 16);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < kPlaces; ++i) {
+      int8x16_t rows[kRows];
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        rows[r] = SetFour<V>(a.rows + (first_row + r) * ld + at.first + i * at.n + u);
+      }
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) {
+        const int8x16_t low = vqtbl1q_s8(tables[i], nibbles[v].low),
+                        high = vqtbl1q_s8(tables[i], nibbles[v].high);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          V::AddQuads(rows[r], low, sums[r][v]);
+          V::AddQuads(rows[r], high, sums[r][kVecs + v]);
+        }
+      }
+    }
+  }
+}
+
 template <class V, int kRows, int kVecs>
-inline void ScoreSome(const ScoreLevelsArgs& a, int64_t first_row, int64_t first, int8x16_t table,
-                      const float* gains) {
+inline void ScoreSome(const ScoreLevelsArgs& a, int64_t first_row, int64_t first,
+                      const LevelTables& tables, const float* gains) {
   int32x4_t sums[kRows][2 * kVecs];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     for (int i = 0; i < 2 * kVecs; ++i) sums[r][i] = vdupq_n_s32(0);
   }
-  for (int64_t j = 0; j < a.n; j += 4) {
-    int8x16_t rows[kRows];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) rows[r] = SetFour<V>(a.rows + (first_row + r) * a.n + j);
-#pragma GCC unroll 4
-    for (int i = 0; i < kVecs; ++i) {
-      const TwoLevels two = UnpackLevels<V>(table, a.codes + j * 32 + (first + i) * 16);
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-        V::AddQuads(rows[r], two.low, sums[r][i]);
-        V::AddQuads(rows[r], two.high, sums[r][kVecs + i]);
-      }
-    }
-  }
+  ForBands(a.bands, tables, [&]<int kPlaces>(const LevelPlace& at, const int8x16_t* table) {
+    ScoreBand<V, kRows, kVecs, kPlaces>(a, first_row, first, at, table, sums);
+  });
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     const int64_t row = first_row + r;
@@ -73,10 +94,11 @@ inline void ScoreSome(const ScoreLevelsArgs& a, int64_t first_row, int64_t first
 }
 
 template <class V, int kRows>
-inline void ScoreRows(const ScoreLevelsArgs& a, int64_t row, int8x16_t table, const float* gains) {
+inline void ScoreRows(const ScoreLevelsArgs& a, int64_t row, const LevelTables& tables,
+                      const float* gains) {
   constexpr int kVecs = 2;
   for (int64_t first = 0; first < 8; first += kVecs) {
-    ScoreSome<V, kRows, kVecs>(a, row, first, table, gains);
+    ScoreSome<V, kRows, kVecs>(a, row, first, tables, gains);
   }
 }
 
@@ -103,29 +125,41 @@ inline float RoundWeights(const float* weights, const float* gains, int8_t* roun
   return largest / 255.0f;
 }
 
-// Adds to four components of kRows rows from `component` on.
-template <class V, int kRows>
-inline void ReadComponents(const ReadLevelsArgs& a, int64_t first_row, int64_t component,
-                           int8x16_t table, const int8_t (*weights)[kLevelTokens],
-                           const float* units) {
-  int32x4_t sums[kRows], levels = vdupq_n_s32(0);  // 64 times the sum of levels
-#pragma GCC unroll 3
-  for (int r = 0; r < kRows; ++r) sums[r] = vdupq_n_s32(0);
+// Adds to the components of kRows rows that the four nibbles from `u` on of a band have.
+template <class V, int kRows, int kPlaces>
+inline void ReadNibbles(const ReadLevelsArgs& a, int64_t first_row, const LevelPlace& at, int64_t u,
+                        const int8x16_t* tables, const int8_t (*weights)[kLevelTokens],
+                        const float* units) {
+  const int64_t ld = a.bands.n_nibbles();
+  int32x4_t sums[kRows][kPlaces], levels[kPlaces];  // levels: 64 times their sum
+#pragma GCC unroll 4
+  for (int i = 0; i < kPlaces; ++i) {
+    levels[i] = vdupq_n_s32(0);
+    for (int r = 0; r < kRows; ++r) sums[r][i] = vdupq_n_s32(0);
+  }
   for (int64_t t = 0; t < kLevelTokens / 2; t += 4) {
-    const TwoLevels two = UnpackLevels<V>(table, a.codes + t * a.n + component * 4);
-    V::AddQuads(vdupq_n_s8(64), two.low, levels);
-    V::AddQuads(vdupq_n_s8(64), two.high, levels);
+    const TwoNibbles nibbles = SplitNibbles<V>(a.codes + (t * ld + (at.nibble + u) * 4));
+#pragma GCC unroll 4
+    for (int i = 0; i < kPlaces; ++i) {
+      const int8x16_t low = vqtbl1q_s8(tables[i], nibbles.low),
+                      high = vqtbl1q_s8(tables[i], nibbles.high);
+      V::AddQuads(vdupq_n_s8(64), low, levels[i]);
+      V::AddQuads(vdupq_n_s8(64), high, levels[i]);
 #pragma GCC unroll 3
-    for (int r = 0; r < kRows; ++r) {
-      V::AddQuads(SetFour<V>(weights[r] + t), two.low, sums[r]);
-      V::AddQuads(SetFour<V>(weights[r] + kLevelTokens / 2 + t), two.high, sums[r]);
+      for (int r = 0; r < kRows; ++r) {
+        V::AddQuads(SetFour<V>(weights[r] + t), low, sums[r][i]);
+        V::AddQuads(SetFour<V>(weights[r] + kLevelTokens / 2 + t), high, sums[r][i]);
+      }
     }
   }
 #pragma GCC unroll 3
   for (int r = 0; r < kRows; ++r) {
-    float* to = a.sums + (first_row + r) * a.ld_sums + component;
-    const auto sum = V::ToFloats(vaddq_s32(sums[r], vshlq_n_s32(levels, 1)));
-    V::Store(to, V::Fma(sum, V::Set1(units[r]), V::Load(to)));
+#pragma GCC unroll 4
+    for (int i = 0; i < kPlaces; ++i) {
+      float* to = a.sums + (first_row + r) * a.ld_sums + at.first + i * at.n + u;
+      const auto sum = V::ToFloats(vaddq_s32(sums[r][i], vshlq_n_s32(levels[i], 1)));
+      V::Store(to, V::Fma(sum, V::Set1(units[r]), V::Load(to)));
+    }
   }
 }
 

@@ -263,7 +263,7 @@ std::vector<double> IndexedPage::Half::Restored(const TokenIndex::Half& half, in
   std::vector<double> x(dim * kPageTokens);
   for (int64_t i = 0; i < dim * kPageTokens; ++i) {
     x[i] = half.mean()[i / kPageTokens];
-    for (int64_t j = 0; j < half.n; ++j) {
+    for (int64_t j = 0; j < half.n(); ++j) {
       x[i] += components[j * kPageTokens + i % kPageTokens] *
               half.rows[j * half.width + i / kPageTokens];
     }
@@ -275,24 +275,29 @@ IndexedPage ReadIndex(const AttentionGeometry& g, const TokenIndex& index, int64
                       int64_t kv_head, const std::vector<std::byte>& page) {
   const TokenIndex::Page at = TokenIndex::PageAt(g, page.data());
   const LevelBook& book = index.book();
-  const auto read = [&](int64_t n, const uint8_t* gains, const auto& byte_of) {
+  const auto read = [&](const LevelBands& bands, const uint8_t* gains, const auto& byte_of) {
     IndexedPage::Half half;
     for (int64_t t = 0; t < kPageTokens; ++t) {
       half.gains.push_back(book.gains[gains[t / 4] >> (2 * (t % 4)) & 3]);
     }
-    for (int64_t i = 0; i < n * kPageTokens; ++i) {
-      const int64_t t = i % kPageTokens;
-      const int code = byte_of(i / kPageTokens, t) >> (t < 32 ? 0 : 4) & 15;
-      half.components.push_back(half.gains[t] * book.levels[code]);
+    int64_t first = 0;
+    for (int band = 0; band < LevelBands::kBands; ++band) {
+      const int64_t n = bands.nibbles(band);
+      for (int64_t i = 0; i < bands.n[band] * kPageTokens; ++i) {
+        const int64_t t = i % kPageTokens, j = i / kPageTokens;
+        const int nibble = byte_of(first + j % n, t) >> (t < 32 ? 0 : 4) & 15;
+        const auto& levels = book.levels[LevelBook::TableOf(band) + j / n];
+        half.components.push_back(half.gains[t] * levels[nibble]);
+      }
+      first += n;
     }
     return half;
   };
-  return {read(index.keys(layer, kv_head).n, at.key_gains,
+  const int64_t ld = index.values(layer, kv_head).bands.n_nibbles();
+  return {read(index.keys(layer, kv_head).bands, at.key_gains,
                [&](int64_t j, int64_t t) { return at.keys[j / 4 * 128 + t % 32 * 4 + j % 4]; }),
-          read(index.values(layer, kv_head).n, at.value_gains, [&](int64_t j, int64_t t) {
-            const int64_t n = index.values(layer, kv_head).n;
-            return at.values[(t % 32 / 4 * n + j) * 4 + t % 4];
-          })};
+          read(index.values(layer, kv_head).bands, at.value_gains,
+               [&](int64_t j, int64_t t) { return at.values[(t % 32 / 4 * ld + j) * 4 + t % 4]; })};
 }
 
 AttentionRows RandomRows(const AttentionGeometry& geometry, int64_t n_tokens, uint32_t seed) {

@@ -48,6 +48,34 @@ TEST(Codebook, OneAndTwoBitsAreTheKnownQuantizers) {
   EXPECT_NEAR(LaplacianCodebook(2).levels[3], 1.8340, 1e-3);
 }
 
+TEST(CellCodebook, LevelsAreCentroidsOfPartsOfTheCell) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const int bits : {1, 2, 4}) {
+    const Codebook whole = LaplacianCodebook(bits);
+    const int n = 1 << bits;
+    for (int cell = 0; cell < n; cell += bits == 4 ? 3 : 1) {
+      const double begin = cell == 0 ? -kInfinity : whole.thresholds[cell - 1];
+      const double end = cell + 1 == n ? kInfinity : whole.thresholds[cell];
+      for (const int part_bits : {1, 3, 4}) {
+        const Codebook book = LaplacianCellCodebook(bits, cell, part_bits);
+        ASSERT_EQ(book.levels.size(), size_t{1} << part_bits);
+        ASSERT_EQ(book.thresholds.size(), book.levels.size() - 1);
+        for (size_t i = 0; i < book.levels.size(); ++i) {
+          const double a = i == 0 ? begin : book.thresholds[i - 1];
+          const double b = i + 1 == book.levels.size() ? end : book.thresholds[i];
+          EXPECT_LT(a, book.levels[i]);
+          EXPECT_LT(book.levels[i], b);
+          if (i > 0) {
+            EXPECT_NEAR(book.thresholds[i - 1], (book.levels[i] + book.levels[i - 1]) / 2, 1e-3);
+          }
+          EXPECT_NEAR(book.levels[i], Integral(a, b, 1) / Integral(a, b, 0), 5e-3)
+              << bits << ", " << cell << ", " << part_bits << ", " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(GaussianDistortion, FallsByLessWithEveryBit) {
   EXPECT_EQ(GaussianDistortion(0), 1);
   for (int b = 1; b < kMaxCodeBits; ++b) {

@@ -302,20 +302,20 @@ TEST(EncodeComponents, TakesTheNearestLevelUnderTheBestGain) {
   const PrincipalCode code = MakeCode();
   const std::vector<float> x = Columns(CorrelatedRows(code.dim, kTokens, 9), code.dim);
   PrincipalScratch scratch;
-  CodedComponents coded{4, 10, {}, {}};
+  CodedComponents coded{{4, 4, 4, 4, 2, 2, 2, 1, 1, 1}, {}, {}};
   EncodeComponents(code, x.data(), scratch, coded);
   ASSERT_EQ(coded.indices.size(), 10u * kTokens);
-  const auto levels = LaplacianCodebook(4).levels;
   const auto error = [&](int64_t i, int64_t t, int gain, size_t index) {
     const double scale = kGains[gain] * std::sqrt(code.variances[i]);
-    return std::abs(scratch.components[i * kTokens + t] - scale * levels[index]);
+    const double level = LaplacianCodebook(coded.bits[i]).levels[index];
+    return std::abs(scratch.components[i * kTokens + t] - scale * level);
   };
   for (int64_t t = 0; t < kTokens; ++t) {
     std::vector<double> sums(4);
     for (int gain = 0; gain < 4; ++gain) {
       for (int64_t i = 0; i < 10; ++i) {
         double least = 1e30;
-        for (size_t index = 0; index < 16; ++index) {
+        for (size_t index = 0; index < size_t{1} << coded.bits[i]; ++index) {
           least = std::min(least, error(i, t, gain, index));
         }
         sums[gain] += least * least;

@@ -13,7 +13,7 @@ namespace {
 // former to 8 bits.
 void Project(const TokenIndex::Half& keys, const RowBlock& rows, IndexedRows::Scratch& s) {
   constexpr float kMost = 127.0f;
-  const int64_t n = keys.n, ld = n + 1, n_rows = rows.n_rows();
+  const int64_t n = keys.n(), ld = n + 1, n_rows = rows.n_rows();
   std::fill_n(s.low.begin(), n_rows * ld, 0.0f);
   Kernels().DotRows(StorageType::kFloat32, {rows.q(0), rows.q_stride(), keys.rows.data(),
                                             s.low.data(), ld, n_rows, ld, keys.width});
@@ -72,7 +72,7 @@ int64_t IndexedRows::NumParts(int64_t n_far_tokens) {
 }
 
 void IndexedRows::Scratch::Reserve(const AttentionGeometry& g, int64_t n_rows) {
-  const int64_t n = TokenIndex::KeyComponents(g.key_dim());
+  const int64_t n = TokenIndex::MaxKeyComponents(g);
   Grow(low, n_rows * (n + 1));
   Grow(rounded, n_rows * n);
   Grow(sums, n_rows);
@@ -84,8 +84,7 @@ void IndexedRows::Reserve(const AttentionGeometry& g, const PrincipalShape& shap
                           const FarTokens::Size& size) {
   far_.Reserve(g, shape, size);
   if (shape.keeps_rest) rest_.Reserve(g, size, NumParts(size.n_far_tokens));
-  Grow(sums_,
-       NumParts(size.n_far_tokens) * size.n_rows * (TokenIndex::ValueComponents(g.head_dim) + 1));
+  Grow(sums_, NumParts(size.n_far_tokens) * size.n_rows * (TokenIndex::MaxValueComponents(g) + 1));
 }
 
 void IndexedRows::ScorePart(const IndexedBlocks& blocks, int64_t part, const RowBlock& rows,
@@ -98,7 +97,7 @@ void IndexedRows::ScorePart(const IndexedBlocks& blocks, int64_t part, const Row
   for (int64_t p = pages.begin(); p < pages.end(); ++p) {
     PrefetchKeys(pages[p + PartPages::kAhead]);
     const TokenIndex::Page& page = pages[p];
-    Kernels().score_levels({&blocks.index.book(), page.keys, page.key_gains, keys.n,
+    Kernels().score_levels({&blocks.index.book(), page.keys, page.key_gains, keys.bands,
                             s.rounded.data(), s.sums.data(), s.scales.data(), s.means.data(),
                             n_rows, far_.scores() + p * kPageTokens, n_far});
   }
@@ -116,7 +115,7 @@ void IndexedRows::Choose(const IndexedBlocks& blocks, RowBlock& rows) {
 void IndexedRows::ReadPart(const IndexedBlocks& blocks, int64_t part, int64_t n_rows) {
   const KernelTable& kernels = Kernels();
   const AttentionGeometry& g = blocks.geometry;
-  const int64_t n = blocks.values().n, ld = n + 1, n_far = blocks.far.n_tokens();
+  const int64_t n = blocks.values().n(), ld = n + 1, n_far = blocks.far.n_tokens();
   const PartPages pages(blocks, part);
   for (int64_t i = 0; i < PartPages::kAhead; ++i) PrefetchValues(pages[pages.begin() + i]);
   float* sums = sums_.data() + part * n_rows * ld;
@@ -132,8 +131,8 @@ void IndexedRows::ReadPart(const IndexedBlocks& blocks, int64_t part, int64_t n_
       far_.PrefetchChosen(g, blocks.shape(), p, n_far / kPageTokens);
     }
     const float* weights = far_.scores() + p * kPageTokens;
-    kernels.read_levels(
-        {&blocks.index.book(), page.values, page.value_gains, n, weights, n_far, n_rows, sums, ld});
+    kernels.read_levels({&blocks.index.book(), page.values, page.value_gains, blocks.values().bands,
+                         weights, n_far, n_rows, sums, ld});
     for (int64_t r = 0; r < n_rows; ++r) {
       sums[r * ld + n] += SumInChains(weights + r * n_far, kPageTokens);
     }
@@ -144,14 +143,14 @@ void IndexedRows::ReadPart(const IndexedBlocks& blocks, int64_t part, int64_t n_
 void IndexedRows::Finish(const IndexedBlocks& blocks, RowBlock& rows) {
   const KernelTable& kernels = Kernels();
   const TokenIndex::Half& values = blocks.values();
-  const int64_t ld = values.n + 1, n_rows = rows.n_rows();
+  const int64_t ld = values.n() + 1, n_rows = rows.n_rows();
   float* sums = sums_.data();
   for (int64_t part = 1; part < NumParts(blocks.far.n_tokens()); ++part) {
     kernels.add(sums + part * n_rows * ld, sums, n_rows * ld);
   }
   for (int64_t r = 0; r < n_rows; ++r) {
     kernels.scale(far_.factor(r), sums + r * ld, ld);
-    rows.state(r).sum += sums[r * ld + values.n];
+    rows.state(r).sum += sums[r * ld + values.n()];
   }
   kernels.Gemm(StorageType::kFloat32,
                {sums, ld, values.rows.data(), values.width, kernels.panel_columns, rows.out(0),

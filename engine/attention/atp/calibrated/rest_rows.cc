@@ -22,18 +22,18 @@ int64_t LeadColumns(int64_t n) { return RoundUp(n + 1, 32); }
 }  // namespace
 
 void RestRows::Reserve(const AttentionGeometry& g, const FarTokens::Size& size, int64_t n_parts) {
-  const int64_t n_keys = TokenIndex::RestKeys(g).n_padded();
-  const int64_t n_values = TokenIndex::RestValues(g).n_padded();
+  const int64_t n_keys = TokenRest::MaxPadded(g.key_dim());
+  const int64_t n_values = TokenRest::MaxPadded(g.head_dim);
   const int64_t n_chosen = size.n_rows / g.group() * size.n_refined;
   Grow(queries_, size.n_rows * n_keys);
   Grow(key_levels_, n_chosen * n_keys);
   Grow(value_levels_, n_chosen * n_values);
   Grow(key_scales_, n_chosen);
   Grow(value_scales_, n_chosen);
-  const int64_t n_lead = LeadColumns(TokenIndex::ValueComponents(g.head_dim));
+  const int64_t n_lead = LeadColumns(TokenIndex::MaxValueComponents(g));
   Grow(lead_value_levels_, n_chosen * n_lead);
   Grow(lead_value_scales_, n_chosen);
-  const int64_t n_lead_keys = LeadColumns(TokenIndex::KeyComponents(g.key_dim()));
+  const int64_t n_lead_keys = LeadColumns(TokenIndex::MaxKeyComponents(g));
   Grow(lead_queries_, size.n_rows * n_lead_keys);
   Grow(means_, size.n_rows);
   Grow(lead_key_levels_, n_chosen * n_lead_keys);
@@ -50,13 +50,13 @@ void RestRows::Begin(const IndexedBlocks& blocks, const RowBlock& rows) {
   const TokenRest::Half& keys = blocks.rest_keys();
   const int64_t n = keys.n_padded();
   const TokenIndex::Half& lead = blocks.keys();
-  const int64_t n_lead = LeadColumns(lead.n);
+  const int64_t n_lead = LeadColumns(lead.n());
   std::fill_n(lead_queries_.begin(), rows.n_rows() * n_lead, 0.0f);
   Kernels().DotRows(StorageType::kFloat32,
                     {rows.q(0), rows.q_stride(), lead.rows.data(), lead_queries_.data(), n_lead,
-                     rows.n_rows(), lead.n + 1, lead.width});
+                     rows.n_rows(), lead.n() + 1, lead.width});
   for (int64_t r = 0; r < rows.n_rows(); ++r) {
-    means_[r] = std::exchange(lead_queries_[r * n_lead + lead.n], 0.0f);
+    means_[r] = std::exchange(lead_queries_[r * n_lead + lead.n()], 0.0f);
   }
   std::fill_n(queries_.begin(), rows.n_rows() * n, 0.0f);
   Kernels().DotRows(StorageType::kFloat32, {rows.q(0), rows.q_stride(), keys.rows.data(),
@@ -67,8 +67,8 @@ void RestRows::Gather(const IndexedBlocks& blocks, const FarTokens::Choices& cho
                       const FarTokens& far) {
   const TokenRest::Half &keys = blocks.rest_keys(), &values = blocks.rest_values();
   const int64_t n_keys = keys.n_padded(), n_values = values.n_padded();
-  const int64_t n_lead_keys = LeadColumns(blocks.keys().n);
-  const int64_t n_lead_values = LeadColumns(blocks.values().n);
+  const int64_t n_lead_keys = LeadColumns(blocks.keys().n());
+  const int64_t n_lead_values = LeadColumns(blocks.values().n());
   const int64_t key_bytes = keys.bytes(), token_bytes = key_bytes + values.bytes();
   const int64_t block_tokens = blocks.shape().n_tokens;
   int64_t number = -1;
@@ -83,11 +83,13 @@ void RestRows::Gather(const IndexedBlocks& blocks, const FarTokens::Choices& cho
     int8_t* lead_key = lead_key_levels_.data() + i * n_lead_keys;
     int8_t* lead_value = lead_value_levels_.data() + i * n_lead_values;
     lead_key_scales_[i] =
-        TokenRest::kLeadUnit * blocks.index.ReadKey(page, at, blocks.keys().n, lead_key);
+        TokenRest::kLeadUnit * blocks.index.ReadKey(page, at, blocks.keys().bands, lead_key);
     lead_value_scales_[i] =
-        TokenRest::kLeadUnit * blocks.index.ReadValue(page, at, blocks.values().n, lead_value);
-    TokenRest::ReadLead(keys, kept, blocks.keys().n, lead_key);
-    TokenRest::ReadLead(values, kept + key_bytes, blocks.values().n, lead_value);
+        TokenRest::kLeadUnit * blocks.index.ReadValue(page, at, blocks.values().bands, lead_value);
+    TokenRest::ReadLead(keys, kept, lead_key);
+    TokenRest::ReadLead(values, kept + key_bytes, lead_value);
+    // Behind them is the place of the weights' sum.
+    std::fill(lead_value + blocks.values().n(), lead_value + n_lead_values, int8_t{0});
   }
 }
 
@@ -95,7 +97,7 @@ void RestRows::ReadChosen(const IndexedBlocks& blocks, const Chosen& chosen, con
                           FarTokens& far) {
   const KernelTable& kernels = Kernels();
   const int64_t group = blocks.geometry.group(), row = chosen.first_row;
-  const int64_t n_lead = LeadColumns(blocks.values().n);
+  const int64_t n_lead = LeadColumns(blocks.values().n());
   const int64_t n = chosen.choices.n(), begin = chosen.choices.begin, ld = blocks.n_refined;
   Gather(blocks, chosen.choices, far);
   const int64_t at = row * ld + begin - far.choices(row / group).begin;
@@ -106,7 +108,7 @@ void RestRows::ReadChosen(const IndexedBlocks& blocks, const Chosen& chosen, con
                                          levels.data() + begin * width, to, ld, group, n, width});
   };
   float *lead_scores = lead_scores_.data() + at, *scores = scores_.data() + at;
-  score(lead_queries_, lead_key_levels_, LeadColumns(blocks.keys().n), lead_scores);
+  score(lead_queries_, lead_key_levels_, LeadColumns(blocks.keys().n()), lead_scores);
   score(queries_, key_levels_, blocks.rest_keys().n_padded(), scores);
   float *lead_weights = lead_weights_.data() + at, *weights = weights_.data() + at;
   float* lead = sums.lead + row * n_lead;
@@ -120,7 +122,7 @@ void RestRows::ReadChosen(const IndexedBlocks& blocks, const Chosen& chosen, con
       far_weights[far.chosen(choice)] = 0;
       weights[to] = weight * value_scales_[choice];
       lead_weights[to] = weight * lead_value_scales_[choice];
-      lead[h * n_lead + blocks.values().n] += weight;
+      lead[h * n_lead + blocks.values().n()] += weight;
     }
   }
   const auto add = [&](const float* left, const std::vector<int8_t>& levels, int64_t width,
@@ -139,7 +141,7 @@ void RestRows::ReadPart(const IndexedBlocks& blocks, const Part& part, int64_t n
   const int64_t group = blocks.geometry.group(), block_tokens = blocks.shape().n_tokens;
   const int64_t token_bytes = blocks.shape().KeptTokenBytes(blocks.geometry);
   const int64_t n_values = blocks.rest_values().n_padded();
-  const int64_t n_lead = LeadColumns(blocks.values().n), n_index = blocks.values().n + 1;
+  const int64_t n_lead = LeadColumns(blocks.values().n()), n_index = blocks.values().n() + 1;
   const PartSums sums = {sums_.data() + part.number * n_rows * n_values,
                          lead_sums_.data() + part.number * n_rows * n_lead};
   std::fill_n(sums.rest, n_rows * n_values, 0.0f);

@@ -14,8 +14,9 @@ namespace lowkey {
 namespace {
 
 constexpr int64_t kTokens = kCodedTokens, kHalf = kTokens / 2;
-constexpr int kBits = 4;
-constexpr int64_t kComponentBytes = kTokens * kBits / 8, kGainBytes = kTokens * 2 / 8;
+constexpr int kBands = LevelBands::kBands, kNibbleBits = 4;
+constexpr int64_t kKeyStep = 4, kValueStep = 8;  // nibbles that are scored and read together
+constexpr int64_t kNibbleBytes = kTokens * kNibbleBits / 8, kGainBytes = kTokens * 2 / 8;
 
 void StoreGains(const CodedComponents& coded, uint8_t* out) {
   std::fill_n(out, kGainBytes, uint8_t{0});
@@ -24,9 +25,67 @@ void StoreGains(const CodedComponents& coded, uint8_t* out) {
   }
 }
 
-// Stores a token's code into a byte, whose high bits are for the second half of the tokens.
-void StoreCode(uint8_t code, int64_t token, uint8_t& byte) {
-  byte = static_cast<uint8_t>(byte | code << (token < kHalf ? 0 : 4));
+// Calls body(component, bits, nibble, shift) for every component: its bits of a nibble begin at
+// `shift`.
+template <typename Body>
+void ForComponents(const LevelBands& bands, const Body& body) {
+  int64_t component = 0, first_nibble = 0;
+  for (int band = 0; band < kBands; ++band) {
+    const int bits = LevelBands::kBits[band];
+    for (int shift = 0; shift < kNibbleBits; shift += bits) {
+      for (int64_t u = 0; u < bands.nibbles(band); ++u) {
+        body(component++, bits, first_nibble + u, shift);
+      }
+    }
+    first_nibble += bands.nibbles(band);
+  }
+}
+
+// Stores the components of 64 tokens, where nibble u of token t < 32 has the low bits of byte
+// place(u, t) and that of token t + 32 the high ones.
+template <typename Place>
+void StoreCodes(const CodedComponents& coded, const LevelBands& bands, const Place& place,
+                uint8_t* out) {
+  std::fill_n(out, bands.n_nibbles() * kNibbleBytes, uint8_t{0});
+  ForComponents(bands, [&](int64_t component, int, int64_t nibble, int shift) {
+    if (component >= static_cast<int64_t>(coded.bits.size())) return;
+    const uint8_t* codes = coded.indices.data() + component * kTokens;
+    for (int64_t t = 0; t < kTokens; ++t) {
+      uint8_t& byte = out[place(nibble, t % kHalf)];
+      const int at = t < kHalf ? shift : shift + kNibbleBits;
+      byte = static_cast<uint8_t>(byte | codes[t] << at);
+    }
+  });
+}
+
+template <typename Place>
+void ReadCodes(const LevelBands& bands, const Place& place, int64_t token, const uint8_t* from,
+               int8_t* to) {
+  const int half = token < kHalf ? 0 : kNibbleBits;
+  ForComponents(bands, [&](int64_t component, int bits, int64_t nibble, int shift) {
+    const int code = from[place(nibble, token % kHalf)] >> (half + shift) & ((1 << bits) - 1);
+    to[component] = static_cast<int8_t>(code);
+  });
+}
+
+int64_t KeyPlace(int64_t nibble, int64_t t) { return (nibble / 4 * kHalf + t) * 4 + nibble % 4; }
+
+// Places of values with so many nibbles.
+struct ValuePlace {
+  int64_t n_nibbles = 0;
+  int64_t operator()(int64_t nibble, int64_t t) const {
+    return (t / 4 * n_nibbles + nibble) * 4 + t % 4;
+  }
+};
+
+// The components that a code has and that have bits.
+CodedComponents ComponentsOf(const LevelBands& bands, int64_t dim) {
+  CodedComponents coded;
+  for (int band = 0; band < kBands; ++band) {
+    coded.bits.insert(coded.bits.end(), bands.n[band], LevelBands::kBits[band]);
+  }
+  coded.bits.resize(std::min(bands.n_components(), dim));
+  return coded;
 }
 
 bool IsOf(const std::vector<PrincipalCode>& codes, size_t n, int64_t dim) {
@@ -57,37 +116,81 @@ absl::Status HeadCodes::CheckFits(const AttentionGeometry& g) const {
 }
 
 TokenIndex::TokenIndex(const AttentionGeometry& g, const HeadCodes& codes)
-    : codes_(codes),
-      n_kv_heads_(g.n_kv_heads),
-      rest_(g, codes.keys, codes.values, KeyComponents(g.key_dim()), ValueComponents(g.head_dim)) {
-  const auto levels = LaplacianCodebook(kBits).levels;
-  unit_ = levels.back() / LevelBook::kMost;
-  for (int i = 0; i < LevelBook::kLevels; ++i) {
-    book_.levels[i] = static_cast<int8_t>(std::lround(levels[i] / unit_));
+    : codes_(codes), n_kv_heads_(g.n_kv_heads), rest_(g.n_kv_heads) {
+  unit_ = LaplacianCodebook(kNibbleBits).levels.back() / LevelBook::kMost;
+  for (int band = 0; band < kBands; ++band) {
+    const int bits = LevelBands::kBits[band];
+    const auto levels = LaplacianCodebook(bits).levels;
+    for (int i = 0; i < kNibbleBits / bits; ++i) {
+      for (int nibble = 0; nibble < LevelBook::kNibbles; ++nibble) {
+        const float level = levels[nibble >> (i * bits) & ((1 << bits) - 1)];
+        book_.levels[LevelBook::TableOf(band) + i][nibble] =
+            static_cast<int8_t>(std::lround(level / unit_));
+      }
+    }
   }
   std::copy(std::begin(kCodeGains), std::end(kCodeGains), book_.gains);
   for (const PrincipalCode& code : codes.keys) {
-    keys_.push_back(MakeHalf(code, KeyComponents(g.key_dim()), DotWidth(g)));
+    const LevelBands bands = PlanBands(code.variances, KeyNibbles(code.dim), kKeyStep);
+    keys_.push_back(MakeHalf(code, bands, DotWidth(g)));
+    rest_.AddKeys(code, bands, DotWidth(g));
   }
   for (const PrincipalCode& code : codes.values) {
-    values_.push_back(MakeHalf(code, ValueComponents(g.head_dim), g.head_dim_padded()));
+    const LevelBands bands = PlanBands(code.variances, ValueNibbles(code.dim), kValueStep);
+    values_.push_back(MakeHalf(code, bands, g.head_dim_padded()));
+    rest_.AddValues(code, bands, g.head_dim_padded());
   }
 }
 
-int64_t TokenIndex::KeyComponents(int64_t dim) { return RoundUp(3 * dim / 8, 4); }
+int64_t TokenIndex::KeyNibbles(int64_t dim) { return RoundUp(3 * dim / 8, kKeyStep); }
 
-int64_t TokenIndex::ValueComponents(int64_t dim) { return RoundUp(dim / 4, 8); }
+int64_t TokenIndex::ValueNibbles(int64_t dim) { return RoundUp(dim / 4, kValueStep); }
 
-TokenRest::Half TokenIndex::RestKeys(const AttentionGeometry& g) {
-  return TokenRest::KeysOf(KeyComponents(g.key_dim()), g.key_dim());
+int64_t TokenIndex::MaxKeyComponents(const AttentionGeometry& g) {
+  return std::max(KeyNibbles(g.key_dim()), g.key_dim());
 }
 
-TokenRest::Half TokenIndex::RestValues(const AttentionGeometry& g) {
-  return TokenRest::ValuesOf(ValueComponents(g.head_dim), g.head_dim);
+int64_t TokenIndex::MaxValueComponents(const AttentionGeometry& g) {
+  return std::max(ValueNibbles(g.head_dim), g.head_dim);
 }
 
-TokenIndex::Half TokenIndex::MakeHalf(const PrincipalCode& code, int64_t n, int64_t width) const {
-  Half half{n, width, {}};
+LevelBands TokenIndex::PlanBands(absl::Span<const float> variances, int64_t n_nibbles,
+                                 int64_t step) {
+  const auto dim = static_cast<int64_t>(variances.size());
+  const auto error = [&](const LevelBands& bands) {
+    double sum = 0;
+    int64_t end = 0, i = 0;
+    for (int band = 0; band < kBands; ++band) {
+      end += bands.n[band];
+      for (; i < std::min(end, dim); ++i) {
+        sum += variances[i] * GaussianDistortion(LevelBands::kBits[band]);
+      }
+    }
+    for (; i < dim; ++i) sum += variances[i];
+    return sum;
+  };
+  LevelBands best{{n_nibbles, 0, 0}};
+  double least = error(best);
+  for (int64_t fours = 0; fours <= n_nibbles; fours += step) {
+    for (int64_t twos = 0; fours + twos <= n_nibbles; twos += step) {
+      const LevelBands bands{{fours, 2 * twos, 4 * (n_nibbles - fours - twos)}};
+      if (bands.n_components() > dim) continue;
+      if (const double sum = error(bands); sum < least) least = sum, best = bands;
+    }
+  }
+  return best;
+}
+
+double TokenIndex::MeanComponents(const std::vector<Half>& halves) {
+  double sum = 0;
+  for (const Half& half : halves) sum += static_cast<double>(half.n());
+  return sum / static_cast<double>(halves.size());
+}
+
+TokenIndex::Half TokenIndex::MakeHalf(const PrincipalCode& code, const LevelBands& bands,
+                                      int64_t width) const {
+  const int64_t n = bands.n_components();
+  Half half{bands, width, {}};
   half.rows.resize((n + 1) * width);
   for (int64_t i = 0; i < code.dim; ++i) {
     for (int64_t j = 0; j < std::min(n, code.dim); ++j) {
@@ -100,31 +203,26 @@ TokenIndex::Half TokenIndex::MakeHalf(const PrincipalCode& code, int64_t n, int6
 }
 
 int64_t TokenIndex::PageBytes(const AttentionGeometry& g) {
-  return (KeyComponents(g.key_dim()) + ValueComponents(g.head_dim)) * kComponentBytes +
-         2 * kGainBytes;
+  return (KeyNibbles(g.key_dim()) + ValueNibbles(g.head_dim)) * kNibbleBytes + 2 * kGainBytes;
 }
 
 TokenIndex::Page TokenIndex::PageAt(const AttentionGeometry& g, const std::byte* page) {
   const auto* keys = reinterpret_cast<const uint8_t*>(page);
-  const uint8_t* key_gains = keys + KeyComponents(g.key_dim()) * kComponentBytes;
+  const uint8_t* key_gains = keys + KeyNibbles(g.key_dim()) * kNibbleBytes;
   const uint8_t* values = key_gains + kGainBytes;
-  const uint8_t* value_gains = values + ValueComponents(g.head_dim) * kComponentBytes;
+  const uint8_t* value_gains = values + ValueNibbles(g.head_dim) * kNibbleBytes;
   return {keys, key_gains, values, value_gains, value_gains + kGainBytes};
 }
 
-float TokenIndex::ReadKey(const Page& page, int64_t token, int64_t n, int8_t* to) const {
-  const int shift = token < kHalf ? 0 : kBits;
-  const uint8_t* codes = page.keys + token % kHalf * 4;
-  for (int64_t j = 0; j < n; j += 4, codes += kHalf * 4) {
-    for (int64_t i = 0; i < 4; ++i) to[j + i] = static_cast<int8_t>(codes[i] >> shift & 15);
-  }
+float TokenIndex::ReadKey(const Page& page, int64_t token, const LevelBands& bands,
+                          int8_t* to) const {
+  ReadCodes(bands, KeyPlace, token, page.keys, to);
   return GainAt(page.key_gains, token);
 }
 
-float TokenIndex::ReadValue(const Page& page, int64_t token, int64_t n, int8_t* to) const {
-  const int shift = token < kHalf ? 0 : kBits;
-  const uint8_t* codes = page.values + token % kHalf / 4 * n * 4 + token % 4;
-  for (int64_t j = 0; j < n; ++j) to[j] = static_cast<int8_t>(codes[4 * j] >> shift & 15);
+float TokenIndex::ReadValue(const Page& page, int64_t token, const LevelBands& bands,
+                            int8_t* to) const {
+  ReadCodes(bands, ValuePlace{bands.n_nibbles()}, token, page.values, to);
   return GainAt(page.value_gains, token);
 }
 
@@ -135,54 +233,48 @@ float TokenIndex::GainAt(const uint8_t* gains, int64_t token) const {
 void TokenIndex::EncodeRest(const PrincipalCode& code, const TokenRest::Half& half,
                             const CodedComponents& coded, const float* components, std::byte* out,
                             int64_t token_bytes) {
-  std::vector<uint8_t> parts;
-  parts.reserve(half.n_refined() * kTokens);
-  for (const TokenRest::Band& band : half.refined) {
-    for (int64_t i = 0; i < band.n; ++i) {
-      const auto first = static_cast<int64_t>(parts.size());
-      const float deviation = std::sqrt(code.variances[first / kTokens]);
-      for (int64_t t = 0; t < kTokens; ++t) {
-        const float number = components[first + t] / (kCodeGains[coded.gains[t]] * deviation);
-        parts.push_back(TokenRest::PartOf(number, coded.indices[first + t], band.bits));
+  std::vector<uint8_t> parts(coded.indices.size());
+  for (const TokenRest::Group& group : half.refined) {
+    for (int64_t j = group.first; j < std::min(group.end(), code.dim); ++j) {
+      const float deviation = std::sqrt(code.variances[j]);
+      for (int64_t t = 0; t < kTokens && group.bits > 0; ++t) {
+        const int64_t at = j * kTokens + t;
+        const float number = components[at] / (kCodeGains[coded.gains[t]] * deviation);
+        parts[at] = TokenRest::PartOf(number, group, coded.indices[at]);
       }
     }
   }
-  TokenRest::Encode(code, half, parts.data(), components + half.first * kTokens, out, token_bytes);
+  TokenRest::Encode(code, half, parts, components + half.first * kTokens, out, token_bytes);
 }
 
 void TokenIndex::Encode(int64_t layer, int64_t kv_head, const float* keys, const float* values,
                         PrincipalScratch& scratch, std::byte* page, std::byte* rest) const {
-  const int64_t at = At(layer, kv_head), n_keys = keys_[at].n, n_values = values_[at].n;
-  auto* out = reinterpret_cast<uint8_t*>(page);
-  CodedComponents coded{kBits, std::min(n_keys, codes_.keys[at].dim), {}, {}};
-  EncodeComponents(codes_.keys[at], keys, scratch, coded);
-  std::fill_n(out, n_keys * kComponentBytes, uint8_t{0});
-  for (int64_t i = 0; i < coded.n * kTokens; ++i) {
-    const int64_t component = i / kTokens, token = i % kTokens, at = token % kHalf;
-    StoreCode(coded.indices[i], token, out[(component / 4 * kHalf + at) * 4 + component % 4]);
-  }
+  const int64_t at = At(layer, kv_head);
   const TokenRest::Half &rest_keys = rest_.keys(layer, kv_head),
                         &rest_values = rest_.values(layer, kv_head);
   const int64_t rest_bytes = rest_keys.bytes() + rest_values.bytes();
-  if (rest != nullptr) {
-    EncodeRest(codes_.keys[at], rest_keys, coded, scratch.components.data(), rest, rest_bytes);
-  }
-  out += n_keys * kComponentBytes;
-  StoreGains(coded, out);
+  const auto encode = [&](const PrincipalCode& code, const LevelBands& bands,
+                          const TokenRest::Half& rest_half, const float* x, std::byte* rest_at) {
+    CodedComponents coded = ComponentsOf(bands, code.dim);
+    EncodeComponents(code, x, scratch, coded);
+    if (rest != nullptr) {
+      EncodeRest(code, rest_half, coded, scratch.components.data(), rest_at, rest_bytes);
+    }
+    return coded;
+  };
+  auto* out = reinterpret_cast<uint8_t*>(page);
+  const LevelBands& key_bands = keys_[at].bands;
+  const CodedComponents key = encode(codes_.keys[at], key_bands, rest_keys, keys, rest);
+  StoreCodes(key, key_bands, KeyPlace, out);
+  out += key_bands.n_nibbles() * kNibbleBytes;
+  StoreGains(key, out);
   out += kGainBytes;
 
-  coded.n = std::min(n_values, codes_.values[at].dim);
-  EncodeComponents(codes_.values[at], values, scratch, coded);
-  if (rest != nullptr) {
-    EncodeRest(codes_.values[at], rest_values, coded, scratch.components.data(),
-               rest + rest_keys.bytes(), rest_bytes);
-  }
-  std::fill_n(out, n_values * kComponentBytes, uint8_t{0});
-  for (int64_t i = 0; i < coded.n * kTokens; ++i) {
-    const int64_t component = i / kTokens, token = i % kTokens, at = token % kHalf;
-    StoreCode(coded.indices[i], token, out[(at / 4 * n_values + component) * 4 + at % 4]);
-  }
-  StoreGains(coded, out + n_values * kComponentBytes);
+  const LevelBands& value_bands = values_[at].bands;
+  const CodedComponents value = encode(codes_.values[at], value_bands, rest_values, values,
+                                       rest == nullptr ? nullptr : rest + rest_keys.bytes());
+  StoreCodes(value, value_bands, ValuePlace{value_bands.n_nibbles()}, out);
+  StoreGains(value, out + value_bands.n_nibbles() * kNibbleBytes);
 }
 
 }  // namespace lowkey

@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "engine/attention/atp/calibrated/token_rest.h"
 #include "engine/attention/geometry.h"
-#include "engine/kernels/kernels.h"
+#include "engine/kernels/levels.h"
 #include "engine/lowrank/principal_code.h"
 
 namespace lowkey {
@@ -25,31 +26,40 @@ struct HeadCodes {
 };
 
 // Codes far tokens for basis `calibrated`, as the leading components of each key and value of a KV
-// head, in 4 bits and with a gain of 2 bits for each vector. Rows score all far tokens by it,
-// choose those that they read whole, and read the values of the others from it. Immutable: any
-// thread may read.
+// head, in 4, 2 or 1 bits each and with a gain of 2 bits for each vector. Every head has as many
+// bits, given where its components' variances call for them. Rows score all far tokens by the
+// index, choose those that they read whole, and read the values of the others from it. Immutable:
+// any thread may read.
 class TokenIndex {
  public:
   // The keys or the values of one KV head at one layer: a vector is the mean plus, over components
   // j, gain * level_j * row j, with levels of book().
   struct Half {
-    int64_t n = 0;            // components, a multiple of 4, those of values of 8
+    LevelBands bands;         // of whole nibbles by four, those of values by eight
     int64_t width = 0;        // of a row
-    std::vector<float> rows;  // [n + 1][width]: by component, then the mean
+    std::vector<float> rows;  // [n() + 1][width]: by component, then the mean
 
-    const float* mean() const { return rows.data() + n * width; }
+    int64_t n() const { return bands.n_components(); }
+    const float* mean() const { return rows.data() + n() * width; }
   };
 
   TokenIndex(const AttentionGeometry& geometry, const HeadCodes& codes);
 
-  // Returns the components of keys and values of `dim` numbers: three in eight (1.5 bits a number)
-  // and one in four (1 bit).
-  static int64_t KeyComponents(int64_t dim);
-  static int64_t ValueComponents(int64_t dim);
+  // Return the nibbles of a key and of a value of `dim` numbers: 1.5 bits and 1 bit a number.
+  static int64_t KeyNibbles(int64_t dim);
+  static int64_t ValueNibbles(int64_t dim);
+  // Return the most components that a key and a value have.
+  static int64_t MaxKeyComponents(const AttentionGeometry& geometry);
+  static int64_t MaxValueComponents(const AttentionGeometry& geometry);
+  // Returns the bands of n_nibbles, each of a multiple of `step`, with the least expected error.
+  static LevelBands PlanBands(absl::Span<const float> variances, int64_t n_nibbles, int64_t step);
 
   const Half& keys(int64_t layer, int64_t kv_head) const { return keys_[At(layer, kv_head)]; }
   const Half& values(int64_t layer, int64_t kv_head) const { return values_[At(layer, kv_head)]; }
   const LevelBook& book() const { return book_; }
+  // Return the mean over layers and heads of the components of a key and of a value.
+  double MeanKeyComponents() const { return MeanComponents(keys_); }
+  double MeanValueComponents() const { return MeanComponents(values_); }
 
   // Returns the bytes of a page of 64 tokens of one KV head at one layer: keys as
   // KernelTable::score_levels reads them, values as read_levels does, each the codes, then the
@@ -61,16 +71,12 @@ class TokenIndex {
   };
   static Page PageAt(const AttentionGeometry& geometry, const std::byte* page);
 
-  // rest() codes what a page leaves of its tokens. RestKeys and RestValues return its sizes, which
-  // are the same at every layer and head.
+  // rest() codes what a page leaves of its tokens.
   const TokenRest& rest() const { return rest_; }
-  static TokenRest::Half RestKeys(const AttentionGeometry& geometry);
-  static TokenRest::Half RestValues(const AttentionGeometry& geometry);
 
-  // Read the n components of a token's key or value: their codes, 0 to 15, and the gain, which they
-  // return.
-  float ReadKey(const Page& page, int64_t token, int64_t n, int8_t* to) const;
-  float ReadValue(const Page& page, int64_t token, int64_t n, int8_t* to) const;
+  // Read the components of a token's key or value: their codes, and the gain, which they return.
+  float ReadKey(const Page& page, int64_t token, const LevelBands& bands, int8_t* to) const;
+  float ReadValue(const Page& page, int64_t token, const LevelBands& bands, int8_t* to) const;
 
   // Writes a page from keys [key_dim][64] and values [head_dim][64], and the rest of its tokens
   // unless `rest` is null.
@@ -80,17 +86,18 @@ class TokenIndex {
  private:
   float GainAt(const uint8_t* gains, int64_t token) const;
   int64_t At(int64_t layer, int64_t kv_head) const { return layer * n_kv_heads_ + kv_head; }
+  static double MeanComponents(const std::vector<Half>& halves);
   static void EncodeRest(const PrincipalCode& code, const TokenRest::Half& half,
                          const CodedComponents& coded, const float* components, std::byte* out,
                          int64_t token_bytes);
-  Half MakeHalf(const PrincipalCode& code, int64_t n, int64_t width) const;
+  Half MakeHalf(const PrincipalCode& code, const LevelBands& bands, int64_t width) const;
 
   const HeadCodes& codes_;
   const int64_t n_kv_heads_;
   LevelBook book_;
   float unit_ = 0;  // of book_'s levels
   std::vector<Half> keys_, values_;
-  const TokenRest rest_;
+  TokenRest rest_;
 };
 
 }  // namespace lowkey

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 
-#include "engine/attention/pages/paged_kv.h"
 #include "engine/base/dtype.h"
 #include "engine/base/round_up.h"
 #include "engine/lowrank/laplacian.h"
@@ -13,7 +12,8 @@
 namespace lowkey {
 namespace {
 
-constexpr int kMinBits = 2, kMaxBits = 4, kLeadLevels = 16, kMostLevel = TokenRest::kMostLevel;
+constexpr int kMaxBits = 4, kMostCells = 16, kMostLevel = TokenRest::kMostLevel;
+constexpr int kIndexBands = LevelBands::kBands;
 constexpr int64_t kLevelStep = 32;  // of products with int8
 // A scale is 2^((byte - 128) / 8). Those so many steps from a vector's own size are tried.
 constexpr int kScalesPerOctave = 8, kScaleMiddle = 128;
@@ -22,7 +22,7 @@ constexpr int kScaleTrials[] = {-4, 0, 4, 9};
 // Books holds the quantizers of unit variance, with levels that are integers in one unit.
 struct Books {
   Books() {
-    for (int bits = kMinBits; bits <= kMaxBits; ++bits) {
+    for (int bits = 1; bits <= kMaxBits; ++bits) {
       Book& book = books[bits];
       book.code = LaplacianCodebook(bits);
       for (size_t i = 0; i < book.code.levels.size(); ++i) {
@@ -30,14 +30,9 @@ struct Books {
       }
     }
     for (int codes = 0; codes < 256; ++codes) {
-      for (int i = 0; i < 4; ++i) fours[codes][i] = books[2].levels[codes >> (2 * i) & 3];
-      for (int i = 0; i < 2; ++i) {
-        sixes[codes % 64][i] = books[3].levels[codes % 64 >> (3 * i) & 7];
-        pairs[codes][i] = books[4].levels[codes >> (4 * i) & 15];
-      }
       scales[codes] = std::exp2(static_cast<float>(codes - kScaleMiddle) / kScalesPerOctave);
     }
-    for (int level = 0; level < kLeadLevels; ++level) AddCell(level);
+    for (int band = 0; band < kIndexBands; ++band) AddCells(band);
   }
   static float Unit() { return LaplacianCodebook(kMaxBits).levels.back() / kMostLevel; }
 
@@ -46,31 +41,24 @@ struct Books {
     std::array<int8_t, 1 << kMaxBits> levels = {};
   };
   Book books[kMaxBits + 1];
-  // Each entry has the levels of four codes of 2 bits, of two of 3, or of two of 4.
-  int8_t fours[256][4], sixes[64][2], pairs[256][2];
   float scales[256];
-  // The cell of level i begins at cell_begins[i] and is 1 / cell_inverses[i] wide.
-  float cell_begins[kLeadLevels], cell_inverses[kLeadLevels];
-  // By bits, level and part: the middle of the part, and without bits the level itself.
-  int8_t parts[kMaxBits + 1][kLeadLevels][1 << kMaxBits] = {};
+  // By band of the index, bits, level and part: that part's level in units of kLeadUnit, and
+  // without bits the level itself.
+  int8_t parts[kIndexBands][kMaxBits + 1][kMostCells][1 << kMaxBits] = {};
 
  private:
-  // The cells at both ends, which have no end, are taken to be as wide on both sides of a level.
-  void AddCell(int level) {
-    const Codebook& code = books[kMaxBits].code;
-    const bool is_first = level == 0, is_last = level == kLeadLevels - 1;
-    const float middle = code.levels[level];
-    const float below = is_first ? 2 * middle - code.thresholds[0] : code.thresholds[level - 1];
-    const float above = is_last ? 2 * middle - below : code.thresholds[level];
-    cell_begins[level] = below, cell_inverses[level] = 1 / (above - below);
-    parts[0][level][0] = books[kMaxBits].levels[level];
-    for (int bits = 1; bits <= kMaxBits; ++bits) {
-      const int n_parts = 1 << bits;
-      for (int part = 0; part < n_parts; ++part) {
-        const float share = (static_cast<float>(part) + 0.5f) / static_cast<float>(n_parts);
-        const long x = std::lround((below + share * (above - below)) / Unit());
-        parts[bits][level][part] =
-            static_cast<int8_t>(std::clamp<long>(x, -kMostLevel, kMostLevel));
+  void AddCells(int band) {
+    const float unit = Unit() * TokenRest::kLeadUnit * kMostLevel / LevelBook::kMost;
+    const auto level_of = [unit](float x) {
+      return static_cast<int8_t>(std::clamp<long>(std::lround(x / unit), -kMostLevel, kMostLevel));
+    };
+    const int index_bits = LevelBands::kBits[band];
+    const Codebook index = LaplacianCodebook(index_bits);
+    for (int cell = 0; cell < 1 << index_bits; ++cell) {
+      parts[band][0][cell][0] = level_of(index.levels[cell]);
+      for (int bits = 1; bits <= kMaxBits; ++bits) {
+        const Codebook fine = LaplacianCellCodebook(index_bits, cell, bits);
+        for (int i = 0; i < 1 << bits; ++i) parts[band][bits][cell][i] = level_of(fine.levels[i]);
       }
     }
   }
@@ -81,21 +69,29 @@ const Books& AllBooks() {
   return *books;
 }
 
-using Bands = std::array<TokenRest::Band, 3>;
-
-int64_t NumbersOf(const Bands& bands) { return bands[0].n + bands[1].n + bands[2].n; }
-
-int64_t BytesOf(const Bands& bands) {
-  return bands[0].bytes() + bands[1].bytes() + bands[2].bytes();
+// Appends groups of the components [begin, end).
+void AddGroups(int64_t begin, int64_t end, int band, std::vector<TokenRest::Group>& groups) {
+  constexpr int64_t kMost = TokenRest::Group::kMost;
+  for (int64_t first = begin; first < end; first += kMost) {
+    groups.push_back({first, std::min(kMost, end - first), band, 0});
+  }
 }
 
-// Cuts bands to n numbers in all.
-Bands BandsOf(int64_t n, Bands bands) {
-  for (TokenRest::Band& band : bands) {
-    band.n = std::min(band.n, n);
-    n -= band.n;
-  }
-  return bands;
+int64_t BytesOf(const std::vector<TokenRest::Group>& groups) {
+  int64_t n = 0;
+  for (const TokenRest::Group& group : groups) n += group.bits;
+  return n;
+}
+
+// Returns by how much a bit more of each of a group's components, which takes a byte, lowers the
+// expected error.
+double GainOf(absl::Span<const float> variances, const TokenRest::Group& group) {
+  if (group.bits == kMaxBits) return 0;
+  double sum = 0;
+  for (int64_t j = group.first; j < group.end(); ++j) sum += variances[j];
+  const int bits = group.bits + (group.band < kIndexBands ? LevelBands::kBits[group.band] : 0);
+  const double next = bits < kMaxCodeBits ? GaussianDistortion(bits + 1) : 0;
+  return sum * (GaussianDistortion(bits) - next);
 }
 
 void FillRows(const PrincipalCode& code, int64_t width, TokenRest::Half& half) {
@@ -110,10 +106,17 @@ void FillRows(const PrincipalCode& code, int64_t width, TokenRest::Half& half) {
   }
 }
 
+TokenRest::Half MakeHalf(const PrincipalCode& code, const LevelBands& bands, int64_t n_bytes,
+                         int64_t width) {
+  TokenRest::Half half = TokenRest::PlanHalf(code.variances, bands, n_bytes);
+  FillRows(code, width, half);
+  return half;
+}
+
 using TokenFloats = std::array<float, kCodedTokens>;
 using TokenBytes = std::array<uint8_t, kCodedTokens>;
 
-// Stores one number's codes of 64 tokens, each as number i of a band, which begins at `to` of the
+// Stores one number's codes of 64 tokens, each as number i of a group, which begins at `to` of the
 // first token.
 void StoreCodes(const uint8_t* codes, int bits, int64_t i, std::byte* to, int64_t token_bytes) {
   const int64_t bit = i * bits;
@@ -130,8 +133,8 @@ class Encoder {
  public:
   Encoder(const PrincipalCode& code, const TokenRest::Half& half, const float* numbers)
       : half_(half), numbers_(numbers) {
-    for (const TokenRest::Band& band : half.bands) {
-      for (int64_t i = 0; i < band.n; ++i) bits_.push_back(band.bits);
+    for (const TokenRest::Group& group : half.numbers) {
+      bits_.insert(bits_.end(), group.n, group.bits);
     }
     const auto first = code.variances.begin() + half.first;
     variances_.assign(first, first + half.n());
@@ -234,70 +237,92 @@ class Encoder {
   std::vector<float> variances_;
 };
 
-// The levels of a codebook's cells, by part.
-using CellLevels = int8_t[kLeadLevels][1 << kMaxBits];
+// Turns n numbers of kBits each into what the body returns for a number's place and code.
+template <int kBits, typename LevelAt>
+void ReadGroup(const uint8_t* codes, int64_t n, const LevelAt& level_at, int8_t* to) {
+  uint32_t bits = 0;
+  for (int i = 0; i < kBits; ++i) bits |= uint32_t{codes[i]} << (8 * i);
+  for (int64_t i = 0; i < n; ++i, bits >>= kBits) to[i] = level_at(i, bits & ((1u << kBits) - 1));
+}
 
-// Turns n codes into the levels of their parts, of kBits each.
-template <int kBits>
-void RefineLevels(const CellLevels& levels, const uint8_t* parts, int64_t n, int8_t* codes) {
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t bit = i * kBits;
-    codes[i] = levels[codes[i]][parts[bit / 8] >> (bit % 8) & ((1 << kBits) - 1)];
+template <typename LevelAt>
+void ReadGroup(const TokenRest::Group& group, const uint8_t* codes, const LevelAt& level_at,
+               int8_t* to) {
+  switch (group.bits) {
+    case 0:
+      return ReadGroup<0>(codes, group.n, level_at, to);
+    case 1:
+      return ReadGroup<1>(codes, group.n, level_at, to);
+    case 2:
+      return ReadGroup<2>(codes, group.n, level_at, to);
+    case 3:
+      return ReadGroup<3>(codes, group.n, level_at, to);
+    default:
+      return ReadGroup<4>(codes, group.n, level_at, to);
   }
 }
 
 }  // namespace
 
-int64_t TokenRest::Half::n_refined() const { return NumbersOf(refined); }
-
-int64_t TokenRest::Half::n() const { return NumbersOf(bands); }
-
 int64_t TokenRest::Half::n_padded() const { return RoundUp(n(), kLevelStep); }
 
-int64_t TokenRest::Half::bytes() const { return 1 + BytesOf(refined) + BytesOf(bands); }
+int64_t TokenRest::MaxPadded(int64_t dim) { return RoundUp(dim, kLevelStep); }
 
-TokenRest::Half TokenRest::KeysOf(int64_t n_index, int64_t dim) {
+int64_t TokenRest::KeyBytes(int64_t dim) { return 1 + (dim + 3) / 4; }
+
+int64_t TokenRest::ValueBytes(int64_t dim) { return 1 + (11 * dim + 31) / 32; }
+
+TokenRest::Half TokenRest::PlanHalf(absl::Span<const float> variances, const LevelBands& bands,
+                                    int64_t n_bytes) {
+  const auto dim = static_cast<int64_t>(variances.size());
   Half half;
-  half.first = std::min(n_index, dim);
-  const int64_t n_rest = dim - half.first, n_fine = half.first;
-  half.refined = BandsOf(n_fine, {{{dim / 32, 4}, {dim / 16, 2}, {dim / 8, 1}}});
-  half.bands[1] = {std::min(n_rest / 8 * 8, RoundUp(3 * dim / 8, 8)), 3};
-  half.bands[2] = {n_rest - half.bands[1].n, 2};
+  half.n_bytes = n_bytes;
+  std::vector<Group> groups;
+  int64_t begin = 0;
+  for (int band = 0; band < kIndexBands; ++band) {
+    const int64_t end = std::min(begin + bands.n[band], dim);
+    AddGroups(begin, end, band, groups);
+    begin = end;
+  }
+  half.first = begin;
+  AddGroups(begin, dim, kIndexBands, groups);
+  for (int64_t n_left = n_bytes - 1; n_left > 0; --n_left) {
+    const auto best =
+        std::max_element(groups.begin(), groups.end(), [&](const Group& a, const Group& b) {
+          return GainOf(variances, a) < GainOf(variances, b);
+        });
+    if (best == groups.end() || !(GainOf(variances, *best) > 0)) break;
+    ++best->bits;
+  }
+  for (Group group : groups) {
+    if (group.band < kIndexBands) {
+      half.refined.push_back(group);
+    } else if (group.bits > 0) {
+      group.first -= half.first;
+      half.numbers.push_back(group);
+    }
+  }
   return half;
 }
 
-TokenRest::Half TokenRest::ValuesOf(int64_t n_index, int64_t dim) {
-  Half half;
-  half.first = std::min(n_index, dim);
-  const int64_t n_rest = dim - half.first;
-  half.refined = BandsOf(half.first, {{{0, 4}, {0, 2}, {dim / 8, 1}}});
-  half.bands[0] = {std::min(n_rest / 8 * 8, RoundUp(3 * dim / 8, 8)), 4};
-  half.bands[1] = {(n_rest - half.bands[0].n) / 8 * 8, 3};
-  half.bands[2] = {n_rest - half.bands[0].n - half.bands[1].n, 2};
-  return half;
+void TokenRest::AddKeys(const PrincipalCode& code, const LevelBands& bands, int64_t width) {
+  keys_.push_back(MakeHalf(code, bands, KeyBytes(code.dim), width));
 }
 
-TokenRest::TokenRest(const AttentionGeometry& g, const std::vector<PrincipalCode>& keys,
-                     const std::vector<PrincipalCode>& values, int64_t n_keys, int64_t n_values)
-    : n_kv_heads_(g.n_kv_heads) {
-  for (const PrincipalCode& code : keys) {
-    FillRows(code, DotWidth(g), keys_.emplace_back(KeysOf(n_keys, code.dim)));
-  }
-  for (const PrincipalCode& code : values) {
-    FillRows(code, g.head_dim_padded(), values_.emplace_back(ValuesOf(n_values, code.dim)));
-  }
+void TokenRest::AddValues(const PrincipalCode& code, const LevelBands& bands, int64_t width) {
+  values_.push_back(MakeHalf(code, bands, ValueBytes(code.dim), width));
 }
 
-uint8_t TokenRest::PartOf(float number, uint8_t level, int bits) {
-  const Books& books = AllBooks();
-  const float share = (number - books.cell_begins[level]) * books.cell_inverses[level];
-  const float part = share * static_cast<float>(1 << bits);
+uint8_t TokenRest::PartOf(float number, const Group& group, uint8_t level) {
+  const auto thresholds =
+      LaplacianCellCodebook(LevelBands::kBits[group.band], level, group.bits).thresholds;
   // NaN is in the first part.
-  return static_cast<uint8_t>(
-      std::min(part > 0 ? part : 0.0f, static_cast<float>((1 << bits) - 1)));
+  const auto n = std::count_if(thresholds.begin(), thresholds.end(),
+                               [number](float threshold) { return number >= threshold; });
+  return static_cast<uint8_t>(n);
 }
 
-void TokenRest::Encode(const PrincipalCode& code, const Half& half, const uint8_t* parts,
+void TokenRest::Encode(const PrincipalCode& code, const Half& half, absl::Span<const uint8_t> parts,
                        const float* numbers, std::byte* out, int64_t token_bytes) {
   const Encoder encoder(code, half, numbers);
   const TokenBytes scales = encoder.ChooseScales();
@@ -306,18 +331,18 @@ void TokenRest::Encode(const PrincipalCode& code, const Half& half, const uint8_
     out[t * token_bytes] = std::byte{scales[t]};
   }
   std::byte* to = out + 1;
-  for (const Band& band : half.refined) {
-    for (int64_t i = 0; i < band.n; ++i, parts += kCodedTokens) {
-      StoreCodes(parts, band.bits, i, to, token_bytes);
+  for (const Group& group : half.refined) {
+    for (int64_t i = 0; i < group.n && group.bits > 0; ++i) {
+      const uint8_t* codes = parts.data() + (group.first + i) * kCodedTokens;
+      StoreCodes(codes, group.bits, i, to, token_bytes);
     }
-    to += band.bytes();
+    to += group.bits;
   }
-  int64_t j = 0;
-  for (const Band& band : half.bands) {
-    for (int64_t i = 0; i < band.n; ++i, ++j) {
-      StoreCodes(encoder.Codes(j, scales).data(), band.bits, i, to, token_bytes);
+  for (const Group& group : half.numbers) {
+    for (int64_t i = 0; i < group.n; ++i) {
+      StoreCodes(encoder.Codes(group.first + i, scales).data(), group.bits, i, to, token_bytes);
     }
-    to += band.bytes();
+    to += group.bits;
   }
 }
 
@@ -326,36 +351,26 @@ float TokenRest::Read(const Half& half, const std::byte* from, int8_t* levels) {
   const auto* codes = reinterpret_cast<const uint8_t*>(from);
   const float scale = books.scales[*codes++];
   codes += BytesOf(half.refined);
-  for (const Band& band : half.bands) {
-    if (band.bits == 4) {
-      for (int64_t i = 0; i < band.n; i += 2) std::memcpy(levels + i, books.pairs[*codes++], 2);
-    } else if (band.bits == 3) {
-      for (int64_t i = 0; i < band.n; i += 8, codes += 3) {
-        const int eight = codes[0] | codes[1] << 8 | codes[2] << 16;
-        for (int k = 0; k < 4; ++k) {
-          std::memcpy(levels + i + 2 * k, books.sixes[eight >> (6 * k) & 63], 2);
-        }
-      }
-    } else {
-      // The last four may reach into what is padded, whose rows are zero.
-      for (int64_t i = 0; i < band.n; i += 4) std::memcpy(levels + i, books.fours[*codes++], 4);
-    }
-    levels += band.n;
+  for (const Group& group : half.numbers) {
+    const int8_t* of_code = books.books[group.bits].levels.data();
+    ReadGroup(
+        group, codes, [of_code](int64_t, uint32_t code) { return of_code[code]; },
+        levels + group.first);
+    codes += group.bits;
   }
   return scale;
 }
 
-void TokenRest::ReadLead(const Half& half, const std::byte* from, int64_t n, int8_t* codes) {
-  const auto& levels = AllBooks().parts;
+void TokenRest::ReadLead(const Half& half, const std::byte* from, int8_t* codes) {
   const auto* parts = reinterpret_cast<const uint8_t*>(from) + 1;
-  for (const Band& band : half.refined) {
-    const auto refine = band.bits == 1   ? RefineLevels<1>
-                        : band.bits == 2 ? RefineLevels<2>
-                                         : RefineLevels<4>;
-    refine(levels[band.bits], parts, band.n, codes);
-    parts += band.bytes(), codes += band.n;
+  for (const Group& group : half.refined) {
+    int8_t* of_group = codes + group.first;
+    const auto& levels = AllBooks().parts[group.band][group.bits];
+    ReadGroup(
+        group, parts, [&](int64_t i, uint32_t part) { return levels[of_group[i]][part]; },
+        of_group);
+    parts += group.bits;
   }
-  for (int64_t j = half.n_refined(); j < n; ++j, ++codes) *codes = levels[0][*codes][0];
 }
 
 }  // namespace lowkey

@@ -73,17 +73,17 @@ std::vector<double> Whole(const TokenIndex& index, const std::vector<std::byte>&
                           const TokenIndex::Half& half, bool is_key, const TokenRest::Half& rest,
                           const std::byte* kept, int64_t token_bytes) {
   const TokenIndex::Page at = TokenIndex::PageAt(kGeometry, page.data());
-  std::vector<int8_t> lead(half.n), levels(rest.n_padded() + 4);
+  std::vector<int8_t> lead(half.n()), levels(rest.n_padded() + 4);
   std::vector<double> x(kDim * kPageTokens);
   for (int64_t t = 0; t < kPageTokens; ++t, kept += token_bytes) {
     const float unit =
-        TokenRest::kLeadUnit * (is_key ? index.ReadKey(at, t, half.n, lead.data())
-                                       : index.ReadValue(at, t, half.n, lead.data()));
-    TokenRest::ReadLead(rest, kept, half.n, lead.data());
+        TokenRest::kLeadUnit * (is_key ? index.ReadKey(at, t, half.bands, lead.data())
+                                       : index.ReadValue(at, t, half.bands, lead.data()));
+    TokenRest::ReadLead(rest, kept, lead.data());
     const float scale = TokenRest::Read(rest, kept, levels.data());
     for (int64_t i = 0; i < kDim; ++i) {
       double& sum = x[i * kPageTokens + t] = half.mean()[i];
-      for (int64_t j = 0; j < half.n; ++j) sum += unit * lead[j] * half.rows[j * half.width + i];
+      for (int64_t j = 0; j < half.n(); ++j) sum += unit * lead[j] * half.rows[j * half.width + i];
       for (int64_t j = 0; j < rest.n(); ++j) {
         sum += scale * levels[j] * rest.rows[j * rest.width + i];
       }
@@ -121,6 +121,36 @@ TEST_F(TokenIndexTest, LargeVectorsHaveLargeGains) {
   const Read read = Coded(0, 1, keys, values);
   EXPECT_LT(Lost(keys, read.keys), 0.45);
   EXPECT_LT(Lost(values, read.values), 0.45);
+}
+
+TEST(PlanBands, GiveBitsWhereVarianceIs) {
+  // One component has all the variance, or all have the same.
+  std::vector<float> variances(64);
+  variances[0] = 1;
+  EXPECT_EQ(TokenIndex::PlanBands(variances, 24, 4), (LevelBands{{24, 0, 0}}));
+  std::fill(variances.begin(), variances.end(), 1.0f);
+  EXPECT_EQ(TokenIndex::PlanBands(variances, 16, 8), (LevelBands{{0, 0, 64}}));
+  for (int64_t j = 0; j < 64; ++j) variances[j] = std::exp2(-0.2f * static_cast<float>(j));
+  const LevelBands falling = TokenIndex::PlanBands(variances, 24, 4);
+  EXPECT_GT(falling.n[0], 0);
+  EXPECT_GT(falling.n[1], 0);
+  EXPECT_EQ(falling.n_nibbles(), 24);
+}
+
+TEST(PlanBands, FillTheNibblesOfAnyHead) {
+  for (int64_t dim = 2; dim <= 256; dim += 2) {
+    std::vector<float> variances(dim);
+    for (int64_t j = 0; j < dim; ++j) variances[j] = 1 / static_cast<float>(1 + j);
+    for (const auto& [n, step] : {std::pair{TokenIndex::KeyNibbles(dim), int64_t{4}},
+                                  std::pair{TokenIndex::ValueNibbles(dim), int64_t{8}}}) {
+      const LevelBands bands = TokenIndex::PlanBands(variances, n, step);
+      EXPECT_EQ(bands.n_nibbles(), n) << dim;
+      EXPECT_LE(bands.n_components(), std::max(n, dim)) << dim;
+      for (int band = 0; band < LevelBands::kBands; ++band) {
+        EXPECT_EQ(bands.nibbles(band) % step, 0) << dim;
+      }
+    }
+  }
 }
 
 TEST_F(TokenIndexTest, TakesATwelfthOfABf16Cache) {

@@ -22,6 +22,16 @@ PrincipalCode FallingCode(int64_t dim) {
   return code;
 }
 
+constexpr LevelBands kKeyBands{{12, 16, 16}}, kValueBands{{8, 16, 0}};
+
+TokenRest::Half Keys(const PrincipalCode& code) {
+  return TokenRest::PlanHalf(code.variances, kKeyBands, TokenRest::KeyBytes(code.dim));
+}
+
+TokenRest::Half Values(const PrincipalCode& code) {
+  return TokenRest::PlanHalf(code.variances, kValueBands, TokenRest::ValueBytes(code.dim));
+}
+
 // Returns numbers [n][64] with the variances that a half expects, times `factor`.
 std::vector<float> Numbers(const PrincipalCode& code, const TokenRest::Half& half, float factor) {
   std::mt19937 rng(5);
@@ -44,17 +54,18 @@ Decoded EncodeAndRead(const PrincipalCode& code, const TokenRest::Half& half,
   Decoded out;
   const int64_t token_bytes = half.bytes() + 3;
   out.bytes.assign(kCodedTokens * token_bytes, std::byte{0x5a});
-  const std::vector<uint8_t> parts(half.n_refined() * kCodedTokens);
-  TokenRest::Encode(code, half, parts.data(), numbers.data(), out.bytes.data(), token_bytes);
+  const std::vector<uint8_t> parts(half.first * kCodedTokens);
+  TokenRest::Encode(code, half, parts, numbers.data(), out.bytes.data(), token_bytes);
   out.numbers.resize(half.n() * kCodedTokens);
   // The levels' unit is that of the code of 4 bits, whose largest level is 127.
   std::vector<int8_t> levels(half.n_padded() + 4);
-  const AttentionGeometry g{1, 1, 1, code.dim, std::nullopt, StorageType::kFloat32};
   PrincipalCode square = code;
   square.decode.assign(code.dim * code.dim, 0);
   for (int64_t j = 0; j < code.dim; ++j) square.decode[j * code.dim + j] = 0x3f80;  // 1
-  const TokenRest rest(g, {square}, {square}, half.first, half.first);
-  const bool is_key = half.bands == TokenRest::KeysOf(half.first, code.dim).bands;
+  TokenRest rest(1);
+  rest.AddKeys(square, kKeyBands, code.dim);
+  rest.AddValues(square, kValueBands, code.dim);
+  const bool is_key = half.bytes() == TokenRest::KeyBytes(code.dim);
   const TokenRest::Half& with_rows = is_key ? rest.keys(0, 0) : rest.values(0, 0);
   for (int64_t t = 0; t < kCodedTokens; ++t) {
     const float scale = TokenRest::Read(half, out.bytes.data() + t * token_bytes, levels.data());
@@ -78,32 +89,47 @@ double RelativeError(const std::vector<float>& numbers, const Decoded& decoded) 
   return error / sum;
 }
 
-TEST(TokenRest, HoldsAsManyBytesAsItsBandsSay) {
-  const TokenRest::Half keys = TokenRest::KeysOf(24, kDim), values = TokenRest::ValuesOf(16, kDim);
-  EXPECT_EQ(keys.n_refined(), 2 + 4 + 8);
-  EXPECT_EQ(keys.n(), 40);
-  EXPECT_EQ(keys.bytes(), 1 + 2 * 4 / 8 + 4 * 2 / 8 + 8 / 8 + 24 * 3 / 8 + 16 * 2 / 8);
-  EXPECT_EQ(values.n_refined(), 8);
-  EXPECT_EQ(values.n(), 48);
-  EXPECT_EQ(values.bytes(), 1 + 8 / 8 + 24 * 4 / 8 + 24 * 3 / 8);
+TEST(TokenRest, GivesBitsWhereVarianceIs) {
+  const PrincipalCode code = FallingCode(kDim);
+  for (const TokenRest::Half& half : {Keys(code), Values(code)}) {
+    int64_t n_bytes = 1;
+    int least = 8;
+    const auto add = [&](const TokenRest::Group& group, int index_bits) {
+      n_bytes += group.bits;
+      EXPECT_LE(index_bits + group.bits, least + 1) << group.first;  // a bit more after a band
+      least = std::min(least, index_bits + group.bits);
+    };
+    for (const TokenRest::Group& group : half.refined) {
+      add(group, LevelBands::kBits[group.band]);
+    }
+    for (const TokenRest::Group& group : half.numbers) add(group, 0);
+    EXPECT_EQ(n_bytes, half.bytes());
+    EXPECT_GT(half.numbers.size(), 0u);
+  }
 }
 
-TEST(TokenRest, CoversEveryComponentOfAnyHead) {
+TEST(TokenRest, CoversEveryComponentOfAnyHeadOnce) {
   for (int64_t dim = 2; dim <= 256; dim += 2) {
-    for (int64_t n_index : {int64_t{4}, int64_t{8}, (3 * dim / 8 + 3) / 4 * 4}) {
-      for (const TokenRest::Half& half :
-           {TokenRest::KeysOf(n_index, dim), TokenRest::ValuesOf(n_index, dim)}) {
-        EXPECT_EQ(half.n(), std::max<int64_t>(0, dim - n_index)) << dim;
-        EXPECT_LE(half.n_refined(), std::min(n_index, dim)) << dim;
-        int64_t first = 0;
-        for (const TokenRest::Band& band : half.bands) {
-          EXPECT_GE(band.n, 0) << dim;
-          // Levels are read by fours, and never beyond n_padded.
-          EXPECT_EQ(band.n > 0 ? first % 4 : 0, 0) << dim;
-          first += band.n;
-          EXPECT_EQ(band.bits == 3 ? band.n % 8 : 0, 0) << dim;
-          EXPECT_EQ(band.bits == 4 ? band.n % 2 : 0, 0) << dim;
+    const PrincipalCode code = FallingCode(dim);
+    for (const LevelBands& bands : {LevelBands{{8, 0, 0}}, LevelBands{{dim / 16 * 4, 8, 0}}}) {
+      for (const int64_t n_bytes : {TokenRest::KeyBytes(dim), TokenRest::ValueBytes(dim)}) {
+        const TokenRest::Half half = TokenRest::PlanHalf(code.variances, bands, n_bytes);
+        int64_t next = 0, used = 1;
+        for (const TokenRest::Group& group : half.refined) {
+          EXPECT_EQ(group.first, next) << dim;
+          next = group.end(), used += group.bits;
         }
+        EXPECT_EQ(next, half.first) << dim;
+        EXPECT_EQ(next, std::min(bands.n_components(), dim)) << dim;
+        next = 0;
+        for (const TokenRest::Group& group : half.numbers) {
+          EXPECT_EQ(group.first, next) << dim;
+          EXPECT_EQ(group.first % TokenRest::Group::kMost, 0) << dim;
+          EXPECT_GT(group.bits, 0) << dim;
+          next = group.end(), used += group.bits;
+        }
+        EXPECT_LE(half.first + half.n(), dim) << dim;
+        EXPECT_LE(used, n_bytes) << dim;
       }
     }
   }
@@ -111,7 +137,7 @@ TEST(TokenRest, CoversEveryComponentOfAnyHead) {
 
 TEST(TokenRest, ReadsNumbersOfAnySizeWithTheSameRelativeError) {
   const PrincipalCode code = FallingCode(kDim);
-  for (const TokenRest::Half& half : {TokenRest::KeysOf(24, kDim), TokenRest::ValuesOf(16, kDim)}) {
+  for (const TokenRest::Half& half : {Keys(code), Values(code)}) {
     for (const float factor : {1e-3f, 0.3f, 1.0f, 7.0f, 1000.0f}) {
       const std::vector<float> numbers = Numbers(code, half, factor);
       EXPECT_LT(RelativeError(numbers, EncodeAndRead(code, half, numbers)), 0.11) << factor;
@@ -120,32 +146,37 @@ TEST(TokenRest, ReadsNumbersOfAnySizeWithTheSameRelativeError) {
 }
 
 TEST(TokenRest, EachBitMoreOfALevelHalvesItsError) {
-  const Codebook book = LaplacianCodebook(4);
-  const float unit = book.levels.back() / 127;
-  std::mt19937 rng(7);
-  std::normal_distribution<float> normal;
-  TokenRest::Half half;
-  double errors[5] = {};
-  for (int i = 0; i < 4000; ++i) {
-    const float x = normal(rng);
-    const auto level =
-        static_cast<uint8_t>(std::upper_bound(book.thresholds.begin(), book.thresholds.end(), x) -
-                             book.thresholds.begin());
-    for (int bits = 0; bits <= 4; ++bits) {
-      half.refined[0] = {bits > 0 ? 1 : 0, bits};
-      const std::byte kept[] = {std::byte{0}, std::byte{TokenRest::PartOf(x, level, bits)}};
-      auto code = static_cast<int8_t>(level);
-      TokenRest::ReadLead(half, kept, 1, &code);
-      errors[bits] += std::pow(double{x} - double{unit} * code, 2);
+  const float unit = LaplacianCodebook(4).levels.back() / LevelBook::kMost * TokenRest::kLeadUnit;
+  for (int band = 0; band < LevelBands::kBands; ++band) {
+    const Codebook book = LaplacianCodebook(LevelBands::kBits[band]);
+    std::mt19937 rng(7);
+    std::normal_distribution<float> normal;
+    TokenRest::Half half;
+    double errors[5] = {};
+    for (int i = 0; i < 4000; ++i) {
+      const float x = normal(rng);
+      const auto level =
+          static_cast<uint8_t>(std::upper_bound(book.thresholds.begin(), book.thresholds.end(), x) -
+                               book.thresholds.begin());
+      for (int bits = 0; bits <= 4; ++bits) {
+        const TokenRest::Group group{0, 1, band, bits};
+        half.refined = {group};
+        const uint8_t part = bits > 0 ? TokenRest::PartOf(x, group, level) : uint8_t{0};
+        std::byte kept[5] = {};
+        kept[1] = std::byte{part};
+        auto code = static_cast<int8_t>(level);
+        TokenRest::ReadLead(half, kept, &code);
+        errors[bits] += std::pow(double{x} - double{unit} * code, 2);
+      }
     }
+    for (int bits = 1; bits <= 2; ++bits) EXPECT_LT(errors[bits], 0.5 * errors[bits - 1]) << bits;
+    EXPECT_LT(errors[3], errors[2]) << band;  // of four bits the levels' unit is nearly as coarse
   }
-  for (int bits = 1; bits <= 3; ++bits) EXPECT_LT(errors[bits], 0.4 * errors[bits - 1]) << bits;
-  EXPECT_LT(errors[4], errors[3]);  // the levels' unit is nearly as coarse
 }
 
 TEST(TokenRest, AVectorHasAScaleOfItsOwn) {
   const PrincipalCode code = FallingCode(kDim);
-  const TokenRest::Half half = TokenRest::KeysOf(24, kDim);
+  const TokenRest::Half half = Keys(code);
   std::vector<float> numbers = Numbers(code, half, 1);
   const Decoded before = EncodeAndRead(code, half, numbers);
   for (int64_t j = 0; j < half.n(); ++j) numbers[j * kCodedTokens + 9] *= 100;
@@ -160,7 +191,7 @@ TEST(TokenRest, AVectorHasAScaleOfItsOwn) {
 TEST(TokenRest, WhatIsNotFiniteReadsAsFinite) {
   PrincipalCode code = FallingCode(kDim);
   code.variances.back() = 0;
-  const TokenRest::Half half = TokenRest::ValuesOf(16, kDim);
+  const TokenRest::Half half = Values(code);
   std::vector<float> numbers = Numbers(code, half, 1);
   numbers[3] = std::nanf("");
   numbers[kCodedTokens + 4] = std::numeric_limits<float>::infinity();
