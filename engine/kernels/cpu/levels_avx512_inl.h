@@ -141,36 +141,78 @@ inline float RoundWeights(const float* weights, const __m512* gains, uint8_t* ro
   return largest / 255.0f;
 }
 
-// Adds to the components of kRows rows that the 16 nibbles from `u` on of a band have, or those that
-// there are.
+// Adds levels of two registers' nibbles, times the weights of the tokens that they belong to.
+template <class V, int kRows, int kPlaces>
+inline void AddPlaces(const TwoNibbles& nibbles, const __m512i* tables, const __m512i (&low)[kRows],
+                      const __m512i (&high)[kRows], __m512i (&sums)[kRows][kPlaces]) {
+#pragma GCC unroll 4
+  for (int i = 0; i < kPlaces; ++i) {
+    const __m512i low_levels = _mm512_shuffle_epi8(tables[i], nibbles.low),
+                  high_levels = _mm512_shuffle_epi8(tables[i], nibbles.high);
+#pragma GCC unroll 3
+    for (int r = 0; r < kRows; ++r) {
+      AddQuadProducts<V>(low[r], low_levels, sums[r][i]);
+      AddQuadProducts<V>(high[r], high_levels, sums[r][i]);
+    }
+  }
+}
+
+// Adds to the components of kRows rows that the 16 nibbles from `u` on of a band have, or the eight
+// that there are.
 template <class V, int kRows, int kPlaces>
 inline void ReadNibbles(const ReadLevelsArgs& a, int64_t first_row, const LevelPlace& at, int64_t u,
                         const __m512i* tables, const uint8_t (*weights)[kLevelTokens],
                         const float* units) {
-  const bool is_whole = u + 16 <= at.n;
-  const __mmask64 bytes = is_whole ? ~__mmask64{0} : ~__mmask64{0} >> 32;
-  const auto lanes = static_cast<__mmask16>(is_whole ? 0xffff : 0xff);
   const int64_t ld = a.bands.n_nibbles();
-  __m512i sums[kRows][kPlaces];
+  const uint8_t* codes = a.codes + (at.nibble + u) * 4;
+  const bool is_whole = u + 16 <= at.n;
+  __m512i sums[kRows][kPlaces], low[kRows], high[kRows];
 #pragma GCC unroll 3
   for (int r = 0; r < kRows; ++r) {
     for (int i = 0; i < kPlaces; ++i) sums[r][i] = _mm512_setzero_si512();
   }
+  if (is_whole) {
 #pragma GCC unroll 8
-  for (int64_t t = 0; t < kLevelTokens / 2; t += 4) {
-    const TwoNibbles nibbles =
-        SplitNibbles<V>(_mm512_maskz_loadu_epi8(bytes, a.codes + (t * ld + (at.nibble + u) * 4)));
-#pragma GCC unroll 4
-    for (int i = 0; i < kPlaces; ++i) {
-      const __m512i low = _mm512_shuffle_epi8(tables[i], nibbles.low),
-                    high = _mm512_shuffle_epi8(tables[i], nibbles.high);
+    for (int64_t t = 0; t < kLevelTokens / 2; t += 4) {
 #pragma GCC unroll 3
       for (int r = 0; r < kRows; ++r) {
-        AddQuadProducts<V>(SetQuad<V>(weights[r] + t), low, sums[r][i]);
-        AddQuadProducts<V>(SetQuad<V>(weights[r] + kLevelTokens / 2 + t), high, sums[r][i]);
+        low[r] = SetQuad<V>(weights[r] + t);
+        high[r] = SetQuad<V>(weights[r] + kLevelTokens / 2 + t);
+      }
+      const TwoNibbles nibbles = SplitNibbles<V>(_mm512_loadu_si512(codes + t * ld));
+      AddPlaces<V>(nibbles, tables, low, high, sums);
+    }
+  } else {
+    // The halves of a register have eight nibbles of four tokens, and of the next four.
+    const auto two_quads = [](const uint8_t* p) {
+      const __m512i order = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+      const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+      return _mm512_permutexvar_epi32(order, _mm512_castsi128_si512(eight));
+    };
+    const auto half = [&](int64_t t) {
+      return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + t * ld));
+    };
+#pragma GCC unroll 4
+    for (int64_t t = 0; t < kLevelTokens / 2; t += 8) {
+#pragma GCC unroll 3
+      for (int r = 0; r < kRows; ++r) {
+        low[r] = two_quads(weights[r] + t);
+        high[r] = two_quads(weights[r] + kLevelTokens / 2 + t);
+      }
+      const TwoNibbles nibbles =
+          SplitNibbles<V>(_mm512_inserti64x4(_mm512_castsi256_si512(half(t)), half(t + 4), 1));
+      AddPlaces<V>(nibbles, tables, low, high, sums);
+    }
+#pragma GCC unroll 3
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kPlaces; ++i) {
+        const __m512i other = _mm512_shuffle_i64x2(sums[r][i], sums[r][i], 0x4e);
+        sums[r][i] = _mm512_add_epi32(sums[r][i], other);
       }
     }
   }
+  const auto lanes = static_cast<__mmask16>(is_whole ? 0xffff : 0xff);
 #pragma GCC unroll 3
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4

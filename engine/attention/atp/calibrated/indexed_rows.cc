@@ -12,7 +12,8 @@ namespace {
 // Computes the rows' products with the components of the keys and with their mean, and rounds the
 // former to 8 bits.
 void Project(const TokenIndex::Half& keys, const RowBlock& rows, IndexedRows::Scratch& s) {
-  constexpr float kMost = 127.0f;
+  // Adding this to a number rounds it to the nearest integer, ties to even.
+  constexpr float kMost = 127.0f, kRounds = 0x1.8p23f;
   const int64_t n = keys.n(), ld = n + 1, n_rows = rows.n_rows();
   std::fill_n(s.low.begin(), n_rows * ld, 0.0f);
   Kernels().DotRows(StorageType::kFloat32, {rows.q(0), rows.q_stride(), keys.rows.data(),
@@ -25,12 +26,14 @@ void Project(const TokenIndex::Half& keys, const RowBlock& rows, IndexedRows::Sc
     const bool is_sound = factor > 0 && std::isfinite(factor);
     s.scales[r] = is_sound ? largest / kMost : 0.0f;
     s.means[r] = row[n];
-    s.sums[r] = 0;
+    int8_t* rounded = s.rounded.data() + r * n;
+    int32_t sum = 0;
     for (int64_t j = 0; j < n; ++j) {
-      const auto x = is_sound ? static_cast<int8_t>(std::nearbyint(row[j] * factor)) : int8_t{0};
-      s.rounded[r * n + j] = x;
-      s.sums[r] += x;
+      const float x = (is_sound ? row[j] * factor : 0.0f) + kRounds;
+      rounded[j] = static_cast<int8_t>(static_cast<int32_t>(x - kRounds));
+      sum += rounded[j];
     }
+    s.sums[r] = sum;
   }
 }
 
