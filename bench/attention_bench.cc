@@ -183,7 +183,9 @@ absl::Status Fill(const Bench& b, const AttentionOptions& options, SequenceCache
     const int64_t n_bases = block->shape.n_bases(g);
     b.pool->ParallelFor(block->shape.n_parts(g), [&](int64_t part, int thread) {
       const BlockTokens tokens{
-          absl::MakeConstSpan(sequence.pages).subspan(n * block_pages, block_pages)};
+          absl::MakeConstSpan(sequence.pages).subspan(n * block_pages, block_pages),
+          {},
+          n * block_pages};
       const CompressPart compressed{part / n_bases, part % n_bases};
       if (block->shape.is_calibrated()) {
         IndexLayer(g, *index, tokens, compressed, workspaces[thread], *block);

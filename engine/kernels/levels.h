@@ -33,9 +33,9 @@ struct LevelBook {
   static constexpr int TableOf(int band) { return (1 << band) - 1; }
 };
 
-// scores [n_rows][64] = means + scales * (rows times levels) * gains: rows in int8 against the keys
-// of 64 tokens. Four nibbles are coded together: entry 4 t + i is nibble i of token t, and byte j of
-// their 128 has entry j in its low bits and entry 128 + j in its high bits.
+// scores [n_rows][64] += scales * (rows times levels) * gains: rows in int8 against the keys
+// of 64 tokens. Four nibbles are coded together: entry 4 t + i is nibble i of token t, and byte j
+// of their 128 has entry j in its low bits and entry 128 + j in its high bits.
 struct ScoreLevelsArgs {
   const LevelBook* book = nullptr;
   const uint8_t* codes = nullptr;     // [bands.n_nibbles() / 4][128]
@@ -44,7 +44,6 @@ struct ScoreLevelsArgs {
   const int8_t* rows = nullptr;       // row i at rows + i * bands.n_components()
   const int32_t* row_sums = nullptr;  // [n_rows]: the sums of their numbers
   const float* scales = nullptr;      // [n_rows]
-  const float* means = nullptr;       // [n_rows]
   int64_t n_rows = 0;
   float* scores = nullptr;  // row i at scores + i * ld_scores
   int64_t ld_scores = 0;
@@ -52,8 +51,8 @@ struct ScoreLevelsArgs {
 
 // sums [n_rows][components] += weights times levels, over the values of 64 tokens. Weights are
 // rounded to 8 bits of the row's largest product of weight and gain. Four tokens are coded
-// together: byte 4 j + i of those from t on has nibble j of token t + i in its low bits and of token
-// t + 32 + i in its high bits.
+// together: byte 4 j + i of those from t on has nibble j of token t + i in its low bits and of
+// token t + 32 + i in its high bits.
 struct ReadLevelsArgs {
   const LevelBook* book = nullptr;
   const uint8_t* codes = nullptr;  // [8][bands.n_nibbles()][4]

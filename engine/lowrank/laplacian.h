@@ -8,8 +8,8 @@ namespace lowkey {
 // Codes of a number have 1 to this many bits.
 inline constexpr int kMaxCodeBits = 8;
 
-// A quantizer of least squared error (Lloyd-Max) for a Laplacian of variance 1. Its long tail is why
-// principal components are coded with it and not with the quantizer of a Gaussian.
+// A quantizer of least squared error (Lloyd-Max) for a Laplacian of variance 1. Its long tail is
+// why principal components are coded with it and not with the quantizer of a Gaussian.
 struct Codebook {
   absl::Span<const float> levels;      // [2^bits], ascending
   absl::Span<const float> thresholds;  // [2^bits - 1]: a number from threshold i on has level i + 1
@@ -20,8 +20,8 @@ struct Codebook {
 Codebook LaplacianCodebook(int bits);
 
 // Returns the quantizer of least squared error, with 2^part_bits levels, for those numbers that the
-// codebook of `bits` (1..4) gives level `index`. part_bits is 1..4; it lives as long as the program.
-// Any thread.
+// codebook of `bits` (1..4) gives level `index`. part_bits is 1..4; it lives as long as the
+// program. Any thread.
 Codebook LaplacianCellCodebook(int bits, int index, int part_bits);
 
 // Returns the squared error of the Lloyd-Max quantizer of 0..kMaxCodeBits bits for a Gaussian of

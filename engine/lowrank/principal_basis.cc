@@ -104,14 +104,20 @@ int64_t HeadsPerGroup(int64_t n_kv_heads, int64_t key_dim, int64_t value_dim) {
 
 absl::StatusOr<PrincipalCode> FindPrincipalCode(const HeadGroup& group, const Moments& x,
                                                 absl::Span<const Moments> queries) {
+  LK_CHECK(x.dim() == group.dim());
+  return FindPrincipalCode(group, VectorStatistics{x.n_rows(), x.Mean(), x.Covariance()}, queries);
+}
+
+absl::StatusOr<PrincipalCode> FindPrincipalCode(const HeadGroup& group, const VectorStatistics& x,
+                                                absl::Span<const Moments> queries) {
   const int64_t dim = group.dim();
   const int64_t n_key_heads = group.key_dim > 0 ? group.n_heads : 0;
-  LK_CHECK(x.dim() == dim && static_cast<int64_t>(queries.size()) == n_key_heads);
-  if (x.n_rows() < 2) {
+  LK_CHECK(static_cast<int64_t>(queries.size()) == n_key_heads);
+  if (x.n_rows < 2) {
     return absl::FailedPreconditionError(
-        absl::StrCat("calibration: ", x.n_rows(), " tokens, expected at least 2"));
+        absl::StrCat("calibration: ", x.n_rows, " tokens, expected at least 2"));
   }
-  const std::vector<double> covariance = x.Covariance(), mean = x.Mean();
+  const std::vector<double>&covariance = x.covariance, &mean = x.mean;
   bool is_finite = IsFinite(covariance) && IsFinite(mean);
   for (const Moments& q : queries) is_finite = is_finite && IsFinite(q.SecondMoment());
   if (!is_finite) {

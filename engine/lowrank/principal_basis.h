@@ -2,6 +2,7 @@
 #define LOWKEY_ENGINE_LOWRANK_PRINCIPAL_BASIS_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -24,6 +25,12 @@ struct HeadGroup {
 // hundredths of the weights.
 int64_t HeadsPerGroup(int64_t n_kv_heads, int64_t key_dim, int64_t value_dim);
 
+// What is known of vectors [dim].
+struct VectorStatistics {
+  int64_t n_rows = 0;
+  std::vector<double> mean, covariance;  // [dim], [dim][dim]
+};
+
 // Finds the code of the group's vectors from the moments of x and, by KV head, of the queries that
 // read the head: principal components of B (x - mean), where B weighs a key's error by the variance
 // of the score that it causes, S^(1/2) with S = E[q q'] / key_dim, and a value's error relatively
@@ -31,6 +38,8 @@ int64_t HeadsPerGroup(int64_t n_kv_heads, int64_t key_dim, int64_t value_dim);
 // A group without keys (key_dim 0) has no queries, one without values has value_dim 0.
 // FAILED_PRECONDITION when there are fewer than 2 rows, or moments are not finite.
 absl::StatusOr<PrincipalCode> FindPrincipalCode(const HeadGroup& group, const Moments& x,
+                                                absl::Span<const Moments> queries);
+absl::StatusOr<PrincipalCode> FindPrincipalCode(const HeadGroup& group, const VectorStatistics& x,
                                                 absl::Span<const Moments> queries);
 
 }  // namespace lowkey

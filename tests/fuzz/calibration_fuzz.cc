@@ -49,12 +49,12 @@ void IndexPages(const HeadCodes& codes, const ModelConfig& config) {
   for (std::vector<float>* half : {&keys, &values}) {
     for (float& x : *half) x = static_cast<float>(rng() % 2001) * 1e-3f - 1.0f;
   }
-  PrincipalScratch scratch;
+  TokenIndex::Scratch scratch;
   std::vector<std::byte> page(TokenIndex::PageBytes(g));
   const int64_t rest_bytes = TokenRest::KeyBytes(g.key_dim()) + TokenRest::ValueBytes(g.head_dim);
   std::vector<std::byte> rest(kPageTokens * rest_bytes);
   for (int64_t head = 0; head < g.n_kv_heads; ++head) {
-    index.Encode(g.n_layers - 1, head, keys.data(), values.data(), scratch, page.data(),
+    index.Encode({g.n_layers - 1, head, 7, keys.data(), values.data()}, scratch, page.data(),
                  rest.data());
   }
 }

@@ -382,6 +382,7 @@ void IndexLayer(const AttentionGeometry& g, const TokenIndex& index, const Block
   std::byte* rest = block.shape.keeps_rest ? Writable(block, view.kept) : nullptr;
   const int64_t n_keys = g.key_dim(), ld = n_keys + g.head_dim;
   w.columns.resize(ld * kPageTokens);
+  int64_t number = tokens.first_page;
   for (const PageHandle& page : tokens.pages) {
     w.tokens.resize(kPageTokens * ld);
     ReadKv(g, TileOf(g, page, part.layer, part.kv_head), {}, w.tokens.data(),
@@ -389,8 +390,9 @@ void IndexLayer(const AttentionGeometry& g, const TokenIndex& index, const Block
     for (int64_t t = 0; t < kPageTokens; ++t) {
       for (int64_t j = 0; j < ld; ++j) w.columns[j * kPageTokens + t] = w.tokens[t * ld + j];
     }
-    index.Encode(part.layer, part.kv_head, w.columns.data(),
-                 w.columns.data() + n_keys * kPageTokens, w.code, to, rest);
+    index.Encode({part.layer, part.kv_head, number++, w.columns.data(),
+                  w.columns.data() + n_keys * kPageTokens},
+                 w.code, to, rest);
     to += TokenIndex::PageBytes(g);
     if (rest != nullptr) rest += kPageTokens * block.shape.KeptTokenBytes(g);
   }

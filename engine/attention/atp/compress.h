@@ -21,7 +21,7 @@ struct CompressWorkspace {
   std::vector<float> u_scales;  // by component: the factor of stored U
   std::vector<float> means;
   std::vector<float> merged;  // both blocks' rows of the KV heads that share a basis
-  PrincipalScratch code;      // of the index
+  TokenIndex::Scratch code;   // of the index
 };
 
 // A part of a block: for basis kv and calibrated, the part of one KV head; for the others, all KV
@@ -36,6 +36,7 @@ struct CompressPart {
 struct BlockTokens {
   absl::Span<const PageHandle> pages;
   absl::Span<const std::shared_ptr<Slab>> inputs = {};
+  int64_t first_page = 0;  // its number in the sequence
 };
 
 // Fills a part from the exact tokens of the block (of the last block, if it is to stand for

@@ -39,7 +39,7 @@ int64_t HostAtp::ReserveRows(const Segment& segment) {
   const PrincipalShape shape = ShapeOf(g, o);
   if (shape.is_calibrated()) {
     for (IndexedRows& f : indexed_rows_) f.Reserve(g, shape, size);
-    for (IndexedRows::Scratch& s : scratch_) s.Reserve(g, size.n_rows);
+    for (IndexedRows::Scratch& s : scratch_) s.Reserve(g, *index_, size);
   } else {
     for (PrincipalRows& f : far_rows_) f.Reserve(g, shape, size);
   }
@@ -83,7 +83,8 @@ void HostAtp::CompressBlocks(int64_t layer) {
     const SequenceCache& sequence = *segments_[task.segment].sequence;
     const int64_t n_pages = task.block->shape.n_tokens / kPageTokens;
     const int64_t first_page = task.number * n_pages;
-    BlockTokens tokens{absl::MakeConstSpan(sequence.pages).subspan(first_page, n_pages)};
+    BlockTokens tokens{
+        absl::MakeConstSpan(sequence.pages).subspan(first_page, n_pages), {}, first_page};
     if (sequence.options.atp.basis == AtpBasis::kInput) {
       tokens.inputs = absl::MakeConstSpan(sequence.state.As<AtpState>().input_pages)
                           .subspan(first_page, n_pages);

@@ -57,8 +57,8 @@ inline __m256i QuadProducts(__m256i levels, __m256i row) {
   return _mm256_madd_epi16(_mm256_maddubs_epi16(levels, row), _mm256_set1_epi16(1));
 }
 
-// Adds to the scores of tokens 8 i.. and 32 + 8 i.., i in [first, first + 2), of kRows rows what the
-// components of a band give.
+// Adds what the components of a band give to the scores of tokens 8 i.. and 32 + 8 i.., i in
+// [first, first + 2), of kRows rows.
 template <class V, int kRows, int kPlaces>
 inline void ScoreBand(const ScoreLevelsArgs& a, int64_t first_row, int64_t first,
                       const LevelPlace& at, const __m256i* tables, __m256i (&sums)[kRows][4]) {
@@ -101,13 +101,14 @@ inline void ScoreSixteen(const ScoreLevelsArgs& a, int64_t first_row, int64_t fi
   for (int r = 0; r < kRows; ++r) {
     const int64_t row = first_row + r;
     const __m256i offset = _mm256_set1_epi32(LevelBook::kMost * a.row_sums[row]);
-    const __m256 scale = _mm256_set1_ps(a.scales[row]), mean = _mm256_set1_ps(a.means[row]);
+    const __m256 scale = _mm256_set1_ps(a.scales[row]);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const int64_t token = (first + i % 2) * 8 + i / 2 * 32;
       const __m256 sum = _mm256_cvtepi32_ps(_mm256_sub_epi32(sums[r][i], offset));
       const __m256 factor = _mm256_mul_ps(scale, _mm256_loadu_ps(gains + token));
-      _mm256_storeu_ps(a.scores + row * a.ld_scores + token, _mm256_fmadd_ps(sum, factor, mean));
+      float* to = a.scores + row * a.ld_scores + token;
+      _mm256_storeu_ps(to, _mm256_fmadd_ps(sum, factor, _mm256_loadu_ps(to)));
     }
   }
 }

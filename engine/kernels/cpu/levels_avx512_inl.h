@@ -108,12 +108,13 @@ inline void ScoreRows(const ScoreLevelsArgs& a, int64_t first_row, const LevelTa
   for (int r = 0; r < kRows; ++r) {
     const int64_t row = first_row + r;
     const __m512i offset = _mm512_set1_epi32(LevelBook::kMost * a.row_sums[row]);
-    const __m512 scale = _mm512_set1_ps(a.scales[row]), mean = _mm512_set1_ps(a.means[row]);
+    const __m512 scale = _mm512_set1_ps(a.scales[row]);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const __m512 sum = _mm512_cvtepi32_ps(_mm512_sub_epi32(sums[r][i], offset));
       const __m512 factor = _mm512_mul_ps(scale, gains[i]);
-      _mm512_storeu_ps(a.scores + row * a.ld_scores + 16 * i, _mm512_fmadd_ps(sum, factor, mean));
+      float* to = a.scores + row * a.ld_scores + 16 * i;
+      _mm512_storeu_ps(to, _mm512_fmadd_ps(sum, factor, _mm512_loadu_ps(to)));
     }
   }
 }

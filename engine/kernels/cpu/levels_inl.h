@@ -58,8 +58,7 @@ void ScoreLevels(const ScoreLevelsArgs& a) {
           sum += row[at.first + j] * levels[j / at.n][code];
         }
       });
-      a.scores[r * a.ld_scores + t] =
-          static_cast<float>(sum) * (a.scales[r] * gains[t]) + a.means[r];
+      a.scores[r * a.ld_scores + t] += static_cast<float>(sum) * (a.scales[r] * gains[t]);
     }
   }
 }

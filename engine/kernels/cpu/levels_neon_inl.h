@@ -37,8 +37,8 @@ inline int8x16_t SetFour(const void* p) {
   return V::SetQuad(static_cast<const std::byte*>(p));
 }
 
-// Adds to the scores of 4 kVecs tokens from 4 * `first` and from 32 + 4 * `first` on, of kRows rows,
-// what the components of a band give.
+// Adds what the components of a band give to the scores of 4 kVecs tokens from 4 * `first` and from
+// 32 + 4 * `first` on, of kRows rows.
 template <class V, int kRows, int kVecs, int kPlaces>
 inline void ScoreBand(const ScoreLevelsArgs& a, int64_t first_row, int64_t first,
                       const LevelPlace& at, const int8x16_t* tables,
@@ -84,11 +84,12 @@ inline void ScoreSome(const ScoreLevelsArgs& a, int64_t first_row, int64_t first
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     const int64_t row = first_row + r;
-    const auto scale = V::Set1(a.scales[row]), mean = V::Set1(a.means[row]);
+    const auto scale = V::Set1(a.scales[row]);
     for (int i = 0; i < 2 * kVecs; ++i) {
       const int64_t token = (first + i % kVecs) * 4 + i / kVecs * 32;
       const auto factor = V::Mul(scale, V::Load(gains + token));
-      V::Store(a.scores + row * a.ld_scores + token, V::Fma(V::ToFloats(sums[r][i]), factor, mean));
+      float* to = a.scores + row * a.ld_scores + token;
+      V::Store(to, V::Fma(V::ToFloats(sums[r][i]), factor, V::Load(to)));
     }
   }
 }

@@ -30,14 +30,15 @@ HeadStatistics::HeadStatistics(const AttentionGeometry& geometry,
   values_.assign(n, Moments(geometry_.head_dim));
 }
 
-HeadStatistics::Turned HeadStatistics::Turn(const Segment& segment) const {
+HeadStatistics::Turned HeadStatistics::Turn(const Segment& segment, bool to_far) const {
   const int64_t n_skipped =
       std::max<int64_t>(0, PrefixStatistics::kSkippedTokens - segment.first_position);
   Turned turned{
       segment.first_row + n_skipped, std::max<int64_t>(0, segment.n_rows - n_skipped), {}, {}};
   for (int64_t i = 0; i < turned.n_rows; ++i) {
     const int64_t position = segment.first_position + n_skipped + i;
-    const auto by = static_cast<double>(FarPosition(position, context_tokens_) - position);
+    const int64_t target = to_far ? FarPosition(position, context_tokens_) : 0;
+    const auto by = static_cast<double>(target - position);
     for (const double frequency : inverse_frequencies_) {
       turned.cos.push_back(static_cast<float>(std::cos(by * frequency)));
       turned.sin.push_back(static_cast<float>(std::sin(by * frequency)));
@@ -63,12 +64,11 @@ void HeadStatistics::Add(const LayerRows& rows, absl::Span<const Segment> segmen
                          ThreadPool& pool) {
   const AttentionGeometry& g = geometry_;
   for (const Segment& segment : segments) {
-    const Turned turned = Turn(segment);
+    const Turned turned = Turn(segment, true), back = Turn(segment, false);
     if (turned.n_rows == 0) continue;
     for (int64_t h = 0; h < g.n_kv_heads; ++h) {
       const int64_t at = rows.layer * g.n_kv_heads + h;
-      AddHeads(turned, rows.k + h * g.key_dim(), rows.ld_qkv, 1, g.key_dim(), true, keys_[at],
-               pool);
+      AddHeads(back, rows.k + h * g.key_dim(), rows.ld_qkv, 1, g.key_dim(), true, keys_[at], pool);
       AddHeads(turned, rows.q + h * g.group() * g.key_dim(), rows.ld_qkv, g.group(), g.key_dim(),
                true, queries_[at], pool);
       AddHeads(turned, rows.v + h * g.head_dim, rows.ld_qkv, 1, g.head_dim, false, values_[at],
@@ -77,11 +77,61 @@ void HeadStatistics::Add(const LayerRows& rows, absl::Span<const Segment> segmen
   }
 }
 
+std::vector<HeadStatistics::PairMeans> HeadStatistics::FindPairMeans() const {
+  constexpr int64_t kPositions = 4096;
+  const size_t n = inverse_frequencies_.size();
+  std::vector<PairMeans> pairs(n * n);
+  std::vector<double> cos(n), sin(n);
+  for (int64_t i = 0; i < kPositions; ++i) {
+    const auto position = static_cast<double>(FarPosition(i, context_tokens_));
+    for (size_t f = 0; f < n; ++f) {
+      cos[f] = std::cos(position * inverse_frequencies_[f]);
+      sin[f] = std::sin(position * inverse_frequencies_[f]);
+    }
+    for (size_t f = 0; f < n; ++f) {
+      for (size_t g = 0; g < n; ++g) {
+        PairMeans& pair = pairs[f * n + g];
+        pair.cos_cos += cos[f] * cos[g] / kPositions;
+        pair.cos_sin += cos[f] * sin[g] / kPositions;
+        pair.sin_cos += sin[f] * cos[g] / kPositions;
+        pair.sin_sin += sin[f] * sin[g] / kPositions;
+      }
+    }
+  }
+  return pairs;
+}
+
+VectorStatistics HeadStatistics::AfterRope(const Moments& keys,
+                                           const std::vector<PairMeans>& pairs) const {
+  VectorStatistics out{keys.n_rows(), keys.Mean(), keys.Covariance()};
+  const int64_t dim = keys.dim(), half = dim / 2;
+  const std::vector<double> before = out.covariance;
+  // Numbers i and half + i are a pair (x, y), which turns to (cos x - sin y, sin x + cos y).
+  for (int64_t f = 0; f < half; ++f) {
+    for (int64_t g = 0; g < half; ++g) {
+      const PairMeans& m = pairs[f * half + g];
+      const double xx = before[f * dim + g], xy = before[f * dim + half + g];
+      const double yx = before[(half + f) * dim + g], yy = before[(half + f) * dim + half + g];
+      out.covariance[f * dim + g] =
+          m.cos_cos * xx - m.cos_sin * xy - m.sin_cos * yx + m.sin_sin * yy;
+      out.covariance[f * dim + half + g] =
+          m.cos_sin * xx + m.cos_cos * xy - m.sin_sin * yx - m.sin_cos * yy;
+      out.covariance[(half + f) * dim + g] =
+          m.sin_cos * xx - m.sin_sin * xy + m.cos_cos * yx - m.cos_sin * yy;
+      out.covariance[(half + f) * dim + half + g] =
+          m.sin_sin * xx + m.sin_cos * xy + m.cos_sin * yx + m.cos_cos * yy;
+    }
+  }
+  return out;
+}
+
 absl::StatusOr<HeadCodes> HeadStatistics::FindCodes(
     ThreadPool& pool, const std::function<void(int64_t)>& progress) const {
   const auto n = static_cast<int64_t>(keys_.size());
+  const std::vector<PairMeans> pairs = FindPairMeans();
   const auto find_keys = [&](int64_t i) {
-    return FindPrincipalCode({1, geometry_.key_dim(), 0}, keys_[i], {&queries_[i], 1});
+    return FindPrincipalCode({1, geometry_.key_dim(), 0}, AfterRope(keys_[i], pairs),
+                             {&queries_[i], 1});
   };
   const auto find_values = [&](int64_t i) {
     return FindPrincipalCode({1, 0, geometry_.head_dim}, values_[i], {});
@@ -92,6 +142,7 @@ absl::StatusOr<HeadCodes> HeadStatistics::FindCodes(
   HeadCodes codes;
   codes.n_layers = geometry_.n_layers;
   codes.n_kv_heads = geometry_.n_kv_heads;
+  codes.inverse_frequencies = inverse_frequencies_;
   LK_ASSIGN_OR_RETURN(codes.keys, FindAllCodes(n, pool, find_keys, progress));
   LK_ASSIGN_OR_RETURN(codes.values, FindAllCodes(n, pool, find_values, after_keys));
   return codes;

@@ -11,12 +11,13 @@
 #include "engine/attention/attention.h"
 #include "engine/base/thread_pool.h"
 #include "engine/lowrank/moments.h"
+#include "engine/lowrank/principal_basis.h"
 
 namespace lowkey {
 
-// Statistics of each KV head's keys and queries after RoPE, and of its values. The calibration's
-// texts are short, so keys and queries are turned from their own positions to positions all over
-// the model's context. One thread calls.
+// Statistics of each KV head's keys before RoPE, of its queries after RoPE and of its values. The
+// calibration's texts are short, so queries are turned from their own positions to positions all
+// over the model's context, and so is what the found codes say of keys. One thread calls.
 class HeadStatistics {
  public:
   // key_dim of the geometry is even. inverse_frequencies [key_dim / 2]: angle a position.
@@ -33,15 +34,24 @@ class HeadStatistics {
                                       const std::function<void(int64_t)>& progress) const;
 
  private:
+  // The means over positions of products of cosines and sines of the angles of two frequencies.
+  struct PairMeans {
+    double cos_cos = 0, cos_sin = 0, sin_cos = 0, sin_sin = 0;
+  };
+  std::vector<PairMeans> FindPairMeans() const;
   // Rows of a segment that count, and how far each is turned: [n_rows][key_dim / 2].
   struct Turned {
     int64_t first_row = 0, n_rows = 0;
     std::vector<float> cos, sin;
   };
-  Turned Turn(const Segment& segment) const;
+  // to_far: to positions all over the context, else to position 0.
+  Turned Turn(const Segment& segment, bool to_far) const;
   // Adds n_heads heads of `dim` numbers of every row to moments; `from` is where row 0 has them.
   void AddHeads(const Turned& turned, const float* from, int64_t ld, int64_t n_heads, int64_t dim,
                 bool turns, Moments& moments, ThreadPool& pool);
+  // Returns what the moments of keys before RoPE say of keys after it, without the mean's part,
+  // which turns with the position: the mean of the result is that before RoPE.
+  VectorStatistics AfterRope(const Moments& keys, const std::vector<PairMeans>& pairs) const;
 
   const AttentionGeometry geometry_;
   const std::vector<double> inverse_frequencies_;

@@ -22,7 +22,7 @@ namespace lowkey {
 namespace {
 
 constexpr char kFileName[] = "principal.safetensors";
-constexpr int64_t kFormat = 2;
+constexpr int64_t kFormat = 3;
 constexpr int64_t kPieces = 16, kPieceBytes = 256;
 
 void AddNumber(int64_t value, Fnv1a& hash) { hash.Add(&value, sizeof(value)); }
@@ -161,6 +161,7 @@ absl::StatusOr<PrincipalCodes> ParsePrincipalCodes(const SafetensorsIndex& index
   prefixes.n_groups = g.n_kv_heads / prefixes.group.n_heads;
   prefixes.inverse_frequencies = RopeInverseFrequencies(checkpoint.config);
   codes.heads.n_kv_heads = g.n_kv_heads;
+  codes.heads.inverse_frequencies = prefixes.inverse_frequencies;
   LK_ASSIGN_OR_RETURN(prefixes.codes, ParseKind(index, KindOf(prefixes)));
   LK_ASSIGN_OR_RETURN(codes.heads.keys, ParseKind(index, KeysOf(codes.heads, g.key_dim())));
   LK_ASSIGN_OR_RETURN(codes.heads.values, ParseKind(index, ValuesOf(codes.heads, g.head_dim)));

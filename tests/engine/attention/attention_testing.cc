@@ -250,6 +250,9 @@ PrincipalCodes TestCodes(const AttentionGeometry& g) {
   PrincipalCodes codes;
   codes.heads.n_layers = g.n_layers;
   codes.heads.n_kv_heads = g.n_kv_heads;
+  for (int64_t i = 0; i < g.key_dim() / 2; ++i) {
+    codes.heads.inverse_frequencies.push_back(std::pow(1000.0, -static_cast<double>(i)));
+  }
   for (int64_t i = 0; i < g.n_layers * g.n_kv_heads; ++i) {
     const Moments keys = moments(g.key_dim()), queries = moments(g.key_dim()),
                   values = moments(g.head_dim);
@@ -259,10 +262,20 @@ PrincipalCodes TestCodes(const AttentionGeometry& g) {
   return codes;
 }
 
+std::vector<double> TurnedMean(const HeadCodes& codes, const float* mean, int64_t position) {
+  const auto half = static_cast<int64_t>(codes.inverse_frequencies.size());
+  std::vector<double> out(2 * half);
+  for (int64_t i = 0; i < half; ++i) {
+    const double angle = static_cast<double>(position) * codes.inverse_frequencies[i];
+    out[i] = mean[i] * std::cos(angle) - mean[half + i] * std::sin(angle);
+    out[half + i] = mean[i] * std::sin(angle) + mean[half + i] * std::cos(angle);
+  }
+  return out;
+}
+
 std::vector<double> IndexedPage::Half::Restored(const TokenIndex::Half& half, int64_t dim) const {
   std::vector<double> x(dim * kPageTokens);
   for (int64_t i = 0; i < dim * kPageTokens; ++i) {
-    x[i] = half.mean()[i / kPageTokens];
     for (int64_t j = 0; j < half.n(); ++j) {
       x[i] += components[j * kPageTokens + i % kPageTokens] *
               half.rows[j * half.width + i / kPageTokens];

@@ -42,12 +42,15 @@ MechanismWeights TestWeights(const AttentionGeometry& geometry, Mechanism over,
 // Codes of heads as a calibration finds them, of random keys, values and queries; none of prefixes.
 PrincipalCodes TestCodes(const AttentionGeometry& geometry);
 
+// Returns the mean of keys [key_dim] turned to a position.
+std::vector<double> TurnedMean(const HeadCodes& codes, const float* mean, int64_t position);
+
 // Holds each half of a page of an index: by component and token the gain times the level,
 // [n][64], and the gains [64].
 struct IndexedPage {
   struct Half {
     std::vector<double> components, gains;
-    // Returns the vectors [dim][64] that they stand for.
+    // Returns the vectors [dim][64] that they stand for, less the mean.
     std::vector<double> Restored(const TokenIndex::Half& half, int64_t dim) const;
   };
   Half keys, values;

@@ -84,15 +84,15 @@ TEST_P(LevelsTest, ScoreLevelsAreSumsOfIntegers) {
                   n_rows % 2 == 0 ? int8_t{127} : int8_t{-127});  // the largest sums
       std::vector<int32_t> sums(n_rows);
       for (int64_t i = 0; i < n_rows * n; ++i) sums[i / n] += rows[i];
-      const std::vector<float> scales = Random(n_rows, 7), means = Random(n_rows, 8);
-      std::vector<float> got(n_rows * 100);
+      const std::vector<float> scales = Random(n_rows, 7), before = Random(n_rows * 100, 8);
+      std::vector<float> got = before;
       table().score_levels({&tokens.book, packed.data(), tokens.packed_gains, bands, rows.data(),
-                            sums.data(), scales.data(), means.data(), n_rows, got.data(), 100});
+                            sums.data(), scales.data(), n_rows, got.data(), 100});
       for (int64_t r = 0; r < n_rows; ++r) {
         for (int64_t t = 0; t < CodedTokens::kTokens; ++t) {
           double sum = 0;
           for (int64_t j = 0; j < n; ++j) sum += rows[r * n + j] * tokens.Level(j, t);
-          const double want = means[r] + scales[r] * tokens.Gain(t) * sum;
+          const double want = before[r * 100 + t] + scales[r] * tokens.Gain(t) * sum;
           EXPECT_NEAR(got[r * 100 + t], want, 1e-6 * std::abs(sum) + 1e-5) << n << ", " << r;
         }
       }

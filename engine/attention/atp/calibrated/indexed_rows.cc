@@ -9,23 +9,21 @@
 namespace lowkey {
 namespace {
 
-// Computes the rows' products with the components of the keys and with their mean, and rounds the
-// former to 8 bits.
+// Computes the rows' products with the components of the keys, and rounds them to 8 bits.
 void Project(const TokenIndex::Half& keys, const RowBlock& rows, IndexedRows::Scratch& s) {
   // Adding this to a number rounds it to the nearest integer, ties to even.
   constexpr float kMost = 127.0f, kRounds = 0x1.8p23f;
-  const int64_t n = keys.n(), ld = n + 1, n_rows = rows.n_rows();
-  std::fill_n(s.low.begin(), n_rows * ld, 0.0f);
+  const int64_t n = keys.n(), n_rows = rows.n_rows();
+  std::fill_n(s.low.begin(), n_rows * n, 0.0f);
   Kernels().DotRows(StorageType::kFloat32, {rows.q(0), rows.q_stride(), keys.rows.data(),
-                                            s.low.data(), ld, n_rows, ld, keys.width});
+                                            s.low.data(), n, n_rows, n, keys.width});
   for (int64_t r = 0; r < n_rows; ++r) {
-    const float* row = s.low.data() + r * ld;
+    const float* row = s.low.data() + r * n;
     float largest = 0;
     for (int64_t j = 0; j < n; ++j) largest = std::max(largest, std::fabs(row[j]));
     const float factor = kMost / largest;
     const bool is_sound = factor > 0 && std::isfinite(factor);
     s.scales[r] = is_sound ? largest / kMost : 0.0f;
-    s.means[r] = row[n];
     int8_t* rounded = s.rounded.data() + r * n;
     int32_t sum = 0;
     for (int64_t j = 0; j < n; ++j) {
@@ -74,19 +72,24 @@ int64_t IndexedRows::NumParts(int64_t n_far_tokens) {
   return (n_far_tokens + kPartTokens - 1) / kPartTokens;
 }
 
-void IndexedRows::Scratch::Reserve(const AttentionGeometry& g, int64_t n_rows) {
+void IndexedRows::Scratch::Reserve(const AttentionGeometry& g, const TokenIndex& index,
+                                   const FarTokens::Size& size) {
   const int64_t n = TokenIndex::MaxKeyComponents(g);
-  Grow(low, n_rows * (n + 1));
-  Grow(rounded, n_rows * n);
-  Grow(sums, n_rows);
-  Grow(scales, n_rows);
-  Grow(means, n_rows);
+  Grow(low, size.n_rows * n);
+  Grow(rounded, size.n_rows * n);
+  Grow(sums, size.n_rows);
+  Grow(scales, size.n_rows);
+  index.turned_means().Grow(size.n_far_tokens / kPageTokens, pages);
+  Grow(mean_scratch, index.turned_means().ScratchSize(size.n_rows, kPartPages));
 }
 
 void IndexedRows::Reserve(const AttentionGeometry& g, const PrincipalShape& shape,
                           const FarTokens::Size& size) {
   far_.Reserve(g, shape, size);
-  if (shape.keeps_rest) rest_.Reserve(g, size, NumParts(size.n_far_tokens));
+  if (shape.keeps_rest) {
+    rest_.Reserve(g, size, NumParts(size.n_far_tokens));
+    Grow(mean_scores_, size.n_rows * size.n_far_tokens);
+  }
   Grow(sums_, NumParts(size.n_far_tokens) * size.n_rows * (TokenIndex::MaxValueComponents(g) + 1));
 }
 
@@ -97,12 +100,20 @@ void IndexedRows::ScorePart(const IndexedBlocks& blocks, int64_t part, const Row
   const PartPages pages(blocks, part);
   for (int64_t i = 0; i < PartPages::kAhead; ++i) PrefetchKeys(pages[pages.begin() + i]);
   Project(keys, rows, s);
+  const int64_t first = pages.begin() * kPageTokens;
+  blocks.index.turned_means().Score({rows.q(0), rows.q_stride(), n_rows, keys.mean(), pages.begin(),
+                                     pages.end(), far_.scores() + first, n_far},
+                                    s.pages, s.mean_scratch);
+  for (int64_t r = 0; blocks.shape().keeps_rest && r < n_rows; ++r) {
+    const int64_t at = r * n_far + first, n = pages.end() * kPageTokens - first;
+    std::copy_n(far_.scores() + at, n, mean_scores_.data() + at);
+  }
   for (int64_t p = pages.begin(); p < pages.end(); ++p) {
     PrefetchKeys(pages[p + PartPages::kAhead]);
     const TokenIndex::Page& page = pages[p];
     Kernels().score_levels({&blocks.index.book(), page.keys, page.key_gains, keys.bands,
-                            s.rounded.data(), s.sums.data(), s.scales.data(), s.means.data(),
-                            n_rows, far_.scores() + p * kPageTokens, n_far});
+                            s.rounded.data(), s.sums.data(), s.scales.data(), n_rows,
+                            far_.scores() + p * kPageTokens, n_far});
   }
   for (int64_t r = 0; part == 0 && r < n_rows; ++r) {
     std::fill_n(far_.scores() + r * n_far, blocks.far.blocks[0]->n_sinks, kHiddenScore);
@@ -124,8 +135,9 @@ void IndexedRows::ReadPart(const IndexedBlocks& blocks, int64_t part, int64_t n_
   float* sums = sums_.data() + part * n_rows * ld;
   std::fill_n(sums, n_rows * ld, 0.0f);
   if (blocks.shape().keeps_rest) {
-    rest_.ReadPart(blocks, {part, pages.begin() * kPageTokens, pages.end() * kPageTokens}, n_rows,
-                   far_, sums);
+    const RestRows::Part of_rest = {part, pages.begin() * kPageTokens, pages.end() * kPageTokens,
+                                    mean_scores_.data()};
+    rest_.ReadPart(blocks, of_rest, n_rows, far_, sums);
   }
   for (int64_t p = pages.begin(); p < pages.end(); ++p) {
     PrefetchValues(pages[p + PartPages::kAhead]);

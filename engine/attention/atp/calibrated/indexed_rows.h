@@ -31,12 +31,15 @@ class IndexedRows {
 
   // The scratch of one thread.
   struct Scratch {
-    void Reserve(const AttentionGeometry& geometry, int64_t n_rows);
+    void Reserve(const AttentionGeometry& geometry, const TokenIndex& index,
+                 const FarTokens::Size& size);
 
-    std::vector<float> low;            // by row and component, then the mean
-    std::vector<int8_t> rounded;       // [n_rows][components]
-    std::vector<int32_t> sums;         // by row: of what is rounded
-    std::vector<float> scales, means;  // by row
+    std::vector<float> low;       // [n_rows][components]
+    std::vector<int8_t> rounded;  // the same
+    std::vector<int32_t> sums;    // by row: of what is rounded
+    std::vector<float> scales;    // by row
+    TurnedMeans::Pages pages;
+    std::vector<float> mean_scratch;
   };
 
   void Reserve(const AttentionGeometry& geometry, const PrincipalShape& shape,
@@ -55,6 +58,7 @@ class IndexedRows {
  private:
   FarTokens far_;
   RestRows rest_;
+  std::vector<float> mean_scores_;  // [n_rows][far tokens], for rest_
   // By part, row and component: the sums of weights times levels, then those of weights.
   std::vector<float> sums_;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/base/prefetch.h"
@@ -35,7 +34,6 @@ void RestRows::Reserve(const AttentionGeometry& g, const FarTokens::Size& size, 
   Grow(lead_value_scales_, n_chosen);
   const int64_t n_lead_keys = LeadColumns(TokenIndex::MaxKeyComponents(g));
   Grow(lead_queries_, size.n_rows * n_lead_keys);
-  Grow(means_, size.n_rows);
   Grow(lead_key_levels_, n_chosen * n_lead_keys);
   Grow(lead_key_scales_, n_chosen);
   Grow(lead_scores_, size.n_rows * size.n_refined);
@@ -54,10 +52,7 @@ void RestRows::Begin(const IndexedBlocks& blocks, const RowBlock& rows) {
   std::fill_n(lead_queries_.begin(), rows.n_rows() * n_lead, 0.0f);
   Kernels().DotRows(StorageType::kFloat32,
                     {rows.q(0), rows.q_stride(), lead.rows.data(), lead_queries_.data(), n_lead,
-                     rows.n_rows(), lead.n() + 1, lead.width});
-  for (int64_t r = 0; r < rows.n_rows(); ++r) {
-    means_[r] = std::exchange(lead_queries_[r * n_lead + lead.n()], 0.0f);
-  }
+                     rows.n_rows(), lead.n(), lead.width});
   std::fill_n(queries_.begin(), rows.n_rows() * n, 0.0f);
   Kernels().DotRows(StorageType::kFloat32, {rows.q(0), rows.q_stride(), keys.rows.data(),
                                             queries_.data(), n, rows.n_rows(), n, keys.width});
@@ -113,10 +108,12 @@ void RestRows::ReadChosen(const IndexedBlocks& blocks, const Chosen& chosen, con
   float *lead_weights = lead_weights_.data() + at, *weights = weights_.data() + at;
   float* lead = sums.lead + row * n_lead;
   for (int64_t h = 0; h < group; ++h) {
-    float* far_weights = far.scores() + (row + h) * blocks.far.n_tokens();
+    const int64_t far_row = (row + h) * blocks.far.n_tokens();
+    float* far_weights = far.scores() + far_row;
+    const float* means = chosen.mean_scores + far_row;
     for (int64_t i = 0; i < n; ++i) {
       const int64_t choice = begin + i, to = h * ld + i;
-      const float whole = means_[row + h] + lead_scores[to] * lead_key_scales_[choice] +
+      const float whole = means[far.chosen(choice)] + lead_scores[to] * lead_key_scales_[choice] +
                           scores[to] * key_scales_[choice];
       const float weight = std::exp(std::min(whole - far.far_max(row + h), kMostAbove));
       far_weights[far.chosen(choice)] = 0;
@@ -154,7 +151,7 @@ void RestRows::ReadPart(const IndexedBlocks& blocks, const Part& part, int64_t n
     }
   }
   for (int64_t row = 0; row < n_rows; row += group) {
-    const Chosen chosen{row, far.ChoicesIn(row / group, part.begin, part.end)};
+    const Chosen chosen{row, far.ChoicesIn(row / group, part.begin, part.end), part.mean_scores};
     if (chosen.choices.n() > 0) ReadChosen(blocks, chosen, sums, far);
   }
   for (int64_t r = 0; r < n_rows; ++r) {

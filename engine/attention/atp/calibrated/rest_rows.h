@@ -17,9 +17,10 @@ namespace lowkey {
 // IndexedRows, whose parts it has.
 class RestRows {
  public:
-  // Far tokens [begin, end).
+  // Far tokens [begin, end), and by row and far token the score that the mean of keys has.
   struct Part {
     int64_t number = 0, begin = 0, end = 0;
+    const float* mean_scores = nullptr;
   };
 
   void Reserve(const AttentionGeometry& geometry, const FarTokens::Size& size, int64_t n_parts);
@@ -40,6 +41,7 @@ class RestRows {
   struct Chosen {
     int64_t first_row = 0;
     FarTokens::Choices choices;
+    const float* mean_scores = nullptr;
   };
   struct PartSums {
     float *rest = nullptr, *lead = nullptr;
@@ -48,9 +50,8 @@ class RestRows {
   void ReadChosen(const IndexedBlocks& blocks, const Chosen& chosen, const PartSums& sums,
                   FarTokens& far);
 
-  // By row: products with the numbers of keys that the index has and that it leaves, and with the
-  // mean.
-  std::vector<float> lead_queries_, queries_, means_;
+  // By row: products with the numbers of keys that the index has and that it leaves.
+  std::vector<float> lead_queries_, queries_;
   // By choice: the levels and scales of what the index has of the key and of the value, and leaves.
   std::vector<int8_t> lead_key_levels_, key_levels_, lead_value_levels_, value_levels_;
   std::vector<float> lead_key_scales_, key_scales_, lead_value_scales_, value_scales_;

@@ -105,8 +105,9 @@ int64_t HeadCodes::size_bytes() const { return SizeBytes(keys) + SizeBytes(value
 
 absl::Status HeadCodes::CheckFits(const AttentionGeometry& g) const {
   const auto n = static_cast<size_t>(g.n_layers * g.n_kv_heads);
-  if (n_layers == g.n_layers && n_kv_heads == g.n_kv_heads && IsOf(keys, n, g.key_dim()) &&
-      IsOf(values, n, g.head_dim)) {
+  if (n_layers == g.n_layers && n_kv_heads == g.n_kv_heads &&
+      static_cast<int64_t>(inverse_frequencies.size()) * 2 == g.key_dim() &&
+      IsOf(keys, n, g.key_dim()) && IsOf(values, n, g.head_dim)) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
@@ -116,7 +117,10 @@ absl::Status HeadCodes::CheckFits(const AttentionGeometry& g) const {
 }
 
 TokenIndex::TokenIndex(const AttentionGeometry& g, const HeadCodes& codes)
-    : codes_(codes), n_kv_heads_(g.n_kv_heads), rest_(g.n_kv_heads) {
+    : codes_(codes),
+      n_kv_heads_(g.n_kv_heads),
+      rest_(g.n_kv_heads),
+      turned_means_(codes.inverse_frequencies) {
   unit_ = LaplacianCodebook(kNibbleBits).levels.back() / LevelBook::kMost;
   for (int band = 0; band < kBands; ++band) {
     const int bits = LevelBands::kBits[band];
@@ -247,31 +251,38 @@ void TokenIndex::EncodeRest(const PrincipalCode& code, const TokenRest::Half& ha
   TokenRest::Encode(code, half, parts, components + half.first * kTokens, out, token_bytes);
 }
 
-void TokenIndex::Encode(int64_t layer, int64_t kv_head, const float* keys, const float* values,
-                        PrincipalScratch& scratch, std::byte* page, std::byte* rest) const {
-  const int64_t at = At(layer, kv_head);
+void TokenIndex::Encode(const Tokens& tokens, Scratch& scratch, std::byte* page,
+                        std::byte* rest) const {
+  const int64_t layer = tokens.layer, kv_head = tokens.kv_head, at = At(layer, kv_head);
   const TokenRest::Half &rest_keys = rest_.keys(layer, kv_head),
                         &rest_values = rest_.values(layer, kv_head);
   const int64_t rest_bytes = rest_keys.bytes() + rest_values.bytes();
   const auto encode = [&](const PrincipalCode& code, const LevelBands& bands,
                           const TokenRest::Half& rest_half, const float* x, std::byte* rest_at) {
     CodedComponents coded = ComponentsOf(bands, code.dim);
-    EncodeComponents(code, x, scratch, coded);
+    EncodeComponents(code, x, scratch.code, coded);
     if (rest != nullptr) {
-      EncodeRest(code, rest_half, coded, scratch.components.data(), rest_at, rest_bytes);
+      EncodeRest(code, rest_half, coded, scratch.code.components.data(), rest_at, rest_bytes);
     }
     return coded;
   };
+  // Components are those of a key less its turned mean; the code takes its mean off itself.
+  const PrincipalCode& key_code = codes_.keys[at];
+  scratch.keys.resize(key_code.dim * kTokens);
+  turned_means_.Turn(key_code.mean.data(), tokens.number, scratch.keys.data());
+  for (int64_t i = 0; i < key_code.dim * kTokens; ++i) {
+    scratch.keys[i] = tokens.keys[i] - scratch.keys[i] + key_code.mean[i / kTokens];
+  }
   auto* out = reinterpret_cast<uint8_t*>(page);
   const LevelBands& key_bands = keys_[at].bands;
-  const CodedComponents key = encode(codes_.keys[at], key_bands, rest_keys, keys, rest);
+  const CodedComponents key = encode(key_code, key_bands, rest_keys, scratch.keys.data(), rest);
   StoreCodes(key, key_bands, KeyPlace, out);
   out += key_bands.n_nibbles() * kNibbleBytes;
   StoreGains(key, out);
   out += kGainBytes;
 
   const LevelBands& value_bands = values_[at].bands;
-  const CodedComponents value = encode(codes_.values[at], value_bands, rest_values, values,
+  const CodedComponents value = encode(codes_.values[at], value_bands, rest_values, tokens.values,
                                        rest == nullptr ? nullptr : rest + rest_keys.bytes());
   StoreCodes(value, value_bands, ValuePlace{value_bands.n_nibbles()}, out);
   StoreGains(value, out + value_bands.n_nibbles() * kNibbleBytes);

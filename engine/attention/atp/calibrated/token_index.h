@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "engine/attention/atp/calibrated/token_rest.h"
+#include "engine/attention/atp/calibrated/turned_means.h"
 #include "engine/attention/geometry.h"
 #include "engine/kernels/levels.h"
 #include "engine/lowrank/principal_code.h"
@@ -18,7 +19,10 @@ namespace lowkey {
 // thread may read.
 struct HeadCodes {
   int64_t n_layers = 0, n_kv_heads = 0;
-  std::vector<PrincipalCode> keys, values;  // [n_layers][n_kv_heads]
+  // [n_layers][n_kv_heads]. The mean of keys is that before RoPE, which turns with the position;
+  // the components are those of what is left, after RoPE.
+  std::vector<PrincipalCode> keys, values;
+  std::vector<double> inverse_frequencies;  // [key_dim / 2], angle a position
 
   int64_t size_bytes() const;
   // FAILED_PRECONDITION when the codes are for a model of another shape.
@@ -32,8 +36,8 @@ struct HeadCodes {
 // any thread may read.
 class TokenIndex {
  public:
-  // The keys or the values of one KV head at one layer: a vector is the mean plus, over components
-  // j, gain * level_j * row j, with levels of book().
+  // The keys or the values of one KV head at one layer: a vector is the mean, of keys turned to
+  // their position, plus, over components j, gain * level_j * row j, with levels of book().
   struct Half {
     LevelBands bands;         // of whole nibbles by four, those of values by eight
     int64_t width = 0;        // of a row
@@ -78,10 +82,21 @@ class TokenIndex {
   float ReadKey(const Page& page, int64_t token, const LevelBands& bands, int8_t* to) const;
   float ReadValue(const Page& page, int64_t token, const LevelBands& bands, int8_t* to) const;
 
-  // Writes a page from keys [key_dim][64] and values [head_dim][64], and the rest of its tokens
-  // unless `rest` is null.
-  void Encode(int64_t layer, int64_t kv_head, const float* keys, const float* values,
-              PrincipalScratch& scratch, std::byte* page, std::byte* rest) const;
+  const TurnedMeans& turned_means() const { return turned_means_; }
+
+  // Scratch of one thread, which keeps its memory between calls.
+  struct Scratch {
+    PrincipalScratch code;
+    std::vector<float> keys;
+  };
+  // 64 tokens, which are those of page `number` of their sequence.
+  struct Tokens {
+    int64_t layer = 0, kv_head = 0, number = 0;
+    const float* keys = nullptr;    // [key_dim][64]
+    const float* values = nullptr;  // [head_dim][64]
+  };
+  // Writes a page, and the rest of its tokens unless `rest` is null.
+  void Encode(const Tokens& tokens, Scratch& scratch, std::byte* page, std::byte* rest) const;
 
  private:
   float GainAt(const uint8_t* gains, int64_t token) const;
@@ -98,6 +113,7 @@ class TokenIndex {
   float unit_ = 0;  // of book_'s levels
   std::vector<Half> keys_, values_;
   TokenRest rest_;
+  const TurnedMeans turned_means_;
 };
 
 }  // namespace lowkey

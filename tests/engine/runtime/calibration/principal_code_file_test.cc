@@ -107,7 +107,7 @@ TEST_F(PrincipalCodeFileTest, RefusesNumbersThatAreNotFiniteAndVariancesOutOfOrd
 }
 
 TEST_F(PrincipalCodeFileTest, RefusesAnotherFormatAndMissingOrMisshapenTensors) {
-  const std::vector<int64_t> two = {3, 0};
+  const std::vector<int64_t> two = {99, 0};
   const TensorView format{DType::kI64, {1}, reinterpret_cast<const std::byte*>(two.data())};
   const TensorView pair{DType::kI64, {2}, reinterpret_cast<const std::byte*>(two.data())};
   using Named = std::pair<std::string, TensorView>;

@@ -51,7 +51,7 @@ class Reference {
   // Fills pages_ with the far tokens' index.
   void Encode(int64_t head) {
     pages_.clear(), coded_pages_.clear();
-    PrincipalScratch scratch;
+    TokenIndex::Scratch scratch;
     std::vector<std::byte> page(TokenIndex::PageBytes(rows_.geometry));
     rest_.assign(n_far_ * RestBytes(), std::byte{0});
     std::vector<float> columns(2 * kDim * kPageTokens);
@@ -62,8 +62,9 @@ class Reference {
           columns[(kDim + j) * kPageTokens + t] = Value(first + t, head)[j];
         }
       }
-      index_.Encode(0, head, columns.data(), columns.data() + kDim * kPageTokens, scratch,
-                    page.data(), rest_.data() + first * RestBytes());
+      index_.Encode(
+          {0, head, first / kPageTokens, columns.data(), columns.data() + kDim * kPageTokens},
+          scratch, page.data(), rest_.data() + first * RestBytes());
       pages_.push_back(ReadIndex(rows_.geometry, index_, 0, head, page));
       coded_pages_.push_back(page);
     }
@@ -71,15 +72,15 @@ class Reference {
 
   int64_t RestBytes() const { return TokenRest::KeyBytes(kDim) + TokenRest::ValueBytes(kDim); }
 
-  // Returns what a chosen far token's vector is read as: the exact one, or the mean and the sum of
-  // what the index, with the levels that the rest makes finer, and the rest have of it.
+  // Returns what a chosen far token's vector is read as: the exact one, or `out`, its mean, and the
+  // sum of what the index, with the levels that the rest makes finer, and the rest have of it.
   using ReadCodes = float (TokenIndex::*)(const TokenIndex::Page&, int64_t, const LevelBands&,
                                           int8_t*) const;
-  std::vector<double> Whole(const float* exact, const TokenIndex::Half& half, ReadCodes read,
+  std::vector<double> Whole(const float* exact, std::vector<double> out,
+                            const TokenIndex::Half& half, ReadCodes read,
                             const TokenRest::Half& rest, const std::byte* kept,
                             int64_t token) const {
     if (options_.kept_storage != AtpStorage::kRest) return {exact, exact + kDim};
-    std::vector<double> out(half.mean(), half.mean() + kDim);
     std::vector<int8_t> levels(rest.n_padded() + 4), lead(half.n());
     const double scale = TokenRest::Read(rest, kept, levels.data());
     const TokenIndex::Page page =
@@ -99,15 +100,18 @@ class Reference {
   }
   std::vector<double> WholeKey(int64_t token, int64_t head) const {
     if (!IsFar(token)) return {Key(token, head), Key(token, head) + kDim};
-    return Whole(Key(token, head), index_.keys(0, head), &TokenIndex::ReadKey,
-                 index_.rest().keys(0, head), rest_.data() + token * RestBytes(), token);
+    const TokenIndex::Half& half = index_.keys(0, head);
+    return Whole(Key(token, head), TurnedMean(codes_.heads, half.mean(), token), half,
+                 &TokenIndex::ReadKey, index_.rest().keys(0, head),
+                 rest_.data() + token * RestBytes(), token);
   }
   std::vector<double> WholeValue(int64_t token, int64_t head) const {
     if (!IsFar(token)) return {Value(token, head), Value(token, head) + kDim};
     const TokenRest::Half& keys = index_.rest().keys(0, head);
-    return Whole(Value(token, head), index_.values(0, head), &TokenIndex::ReadValue,
-                 index_.rest().values(0, head), rest_.data() + token * RestBytes() + keys.bytes(),
-                 token);
+    const TokenIndex::Half& half = index_.values(0, head);
+    return Whole(Value(token, head), {half.mean(), half.mean() + kDim}, half,
+                 &TokenIndex::ReadValue, index_.rest().values(0, head),
+                 rest_.data() + token * RestBytes() + keys.bytes(), token);
   }
 
   template <class X>
@@ -134,7 +138,7 @@ class Reference {
         continue;
       }
       const IndexedPage& page = pages_[t / kPageTokens];
-      double& score = scores.emplace_back(Dot(q, keys.mean()));
+      double& score = scores.emplace_back(Dot(q, TurnedMean(codes_.heads, keys.mean(), t)));
       for (int64_t j = 0; j < keys.n(); ++j) {
         score += low[j] * page.keys.components[j * kPageTokens + t % kPageTokens];
       }
@@ -243,7 +247,7 @@ void ScaleQueries(float factor, AttentionRows& rows) {
 }
 
 TEST(IndexedRows, ReadWhatTheFormulaReads) {
-  // No product of these queries lies so near the middle of two integers that it could go either way.
+  // No product of these queries lies so near the middle of two integers that it may go either way.
   const AttentionRows rows = RandomRows(kGeometry, kTokens, 13);
   for (const int32_t sinks : {0, 5}) {
     for (const int32_t refine_tokens : {1, 17, 60}) {

@@ -10,7 +10,7 @@ namespace lowkey {
 namespace {
 
 constexpr AttentionGeometry kGeometry{2, 4, 2, 20, std::nullopt, StorageType::kFloat32};
-constexpr int64_t kDim = 20;
+constexpr int64_t kDim = 20, kNumber = 3;  // of a page in its sequence
 
 // Numbers [kDim][64] like those that TestCodes calibrates for.
 std::vector<float> Columns(uint32_t seed, float size = 1) {
@@ -35,11 +35,21 @@ class TokenIndexTest : public ::testing::Test {
   Read Coded(int64_t layer, int64_t head, const std::vector<float>& keys,
              const std::vector<float>& values) {
     std::vector<std::byte> page(TokenIndex::PageBytes(kGeometry), std::byte{0xff});
-    PrincipalScratch scratch;
-    index_.Encode(layer, head, keys.data(), values.data(), scratch, page.data(), nullptr);
+    TokenIndex::Scratch scratch;
+    index_.Encode({layer, head, kNumber, keys.data(), values.data()}, scratch, page.data(),
+                  nullptr);
     const IndexedPage read = ReadIndex(kGeometry, index_, layer, head, page);
-    return {read.keys.Restored(index_.keys(layer, head), kDim),
-            read.values.Restored(index_.values(layer, head), kDim)};
+    const TokenIndex::Half &key = index_.keys(layer, head), &value = index_.values(layer, head);
+    Read out{read.keys.Restored(key, kDim), read.values.Restored(value, kDim)};
+    for (int64_t t = 0; t < kPageTokens; ++t) {
+      const std::vector<double> mean =
+          TurnedMean(codes_.heads, key.mean(), kNumber * kPageTokens + t);
+      for (int64_t j = 0; j < kDim; ++j) {
+        out.keys[j * kPageTokens + t] += mean[j];
+        out.values[j * kPageTokens + t] += value.mean()[j];
+      }
+    }
+    return out;
   }
 
   const PrincipalCodes codes_ = TestCodes(kGeometry);
@@ -69,9 +79,10 @@ TEST_F(TokenIndexTest, KeysAndValuesComeBackNearlyTheSame) {
 }
 
 // Returns [kDim][64] as the index and the rest give it back.
-std::vector<double> Whole(const TokenIndex& index, const std::vector<std::byte>& page,
-                          const TokenIndex::Half& half, bool is_key, const TokenRest::Half& rest,
-                          const std::byte* kept, int64_t token_bytes) {
+std::vector<double> Whole(const HeadCodes& codes, const TokenIndex& index,
+                          const std::vector<std::byte>& page, const TokenIndex::Half& half,
+                          bool is_key, const TokenRest::Half& rest, const std::byte* kept,
+                          int64_t token_bytes) {
   const TokenIndex::Page at = TokenIndex::PageAt(kGeometry, page.data());
   std::vector<int8_t> lead(half.n()), levels(rest.n_padded() + 4);
   std::vector<double> x(kDim * kPageTokens);
@@ -81,8 +92,9 @@ std::vector<double> Whole(const TokenIndex& index, const std::vector<std::byte>&
                                        : index.ReadValue(at, t, half.bands, lead.data()));
     TokenRest::ReadLead(rest, kept, lead.data());
     const float scale = TokenRest::Read(rest, kept, levels.data());
+    const std::vector<double> mean = TurnedMean(codes, half.mean(), kNumber * kPageTokens + t);
     for (int64_t i = 0; i < kDim; ++i) {
-      double& sum = x[i * kPageTokens + t] = half.mean()[i];
+      double& sum = x[i * kPageTokens + t] = is_key ? mean[i] : half.mean()[i];
       for (int64_t j = 0; j < half.n(); ++j) sum += unit * lead[j] * half.rows[j * half.width + i];
       for (int64_t j = 0; j < rest.n(); ++j) {
         sum += scale * levels[j] * rest.rows[j * rest.width + i];
@@ -98,12 +110,13 @@ TEST_F(TokenIndexTest, RestBringsBackWhatTheIndexLoses) {
                         &rest_values = index_.rest().values(1, 1);
   const int64_t token_bytes = rest_keys.bytes() + rest_values.bytes();
   std::vector<std::byte> page(TokenIndex::PageBytes(kGeometry)), rest(kPageTokens * token_bytes);
-  PrincipalScratch scratch;
-  index_.Encode(1, 1, keys.data(), values.data(), scratch, page.data(), rest.data());
-  const std::vector<double> key =
-      Whole(index_, page, index_.keys(1, 1), true, rest_keys, rest.data(), token_bytes);
-  const std::vector<double> value = Whole(index_, page, index_.values(1, 1), false, rest_values,
-                                          rest.data() + rest_keys.bytes(), token_bytes);
+  TokenIndex::Scratch scratch;
+  index_.Encode({1, 1, kNumber, keys.data(), values.data()}, scratch, page.data(), rest.data());
+  const std::vector<double> key = Whole(codes_.heads, index_, page, index_.keys(1, 1), true,
+                                        rest_keys, rest.data(), token_bytes);
+  const std::vector<double> value =
+      Whole(codes_.heads, index_, page, index_.values(1, 1), false, rest_values,
+            rest.data() + rest_keys.bytes(), token_bytes);
   EXPECT_LT(Lost(keys, key), 0.1);
   EXPECT_LT(Lost(values, value), 0.03);
 }

@@ -1,0 +1,61 @@
+#ifndef LOWKEY_ENGINE_ATTENTION_ATP_CALIBRATED_TURNED_MEANS_H_
+#define LOWKEY_ENGINE_ATTENTION_ATP_CALIBRATED_TURNED_MEANS_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace lowkey {
+
+// RoPE turns a key's mean with its position: of R(p) k the mean is R(p) mean. These are the mean's
+// numbers, and the scores that queries give it, at the 64 positions of pages. Immutable: any thread
+// may read.
+class TurnedMeans {
+ public:
+  // inverse_frequencies [key_dim / 2]: angle a position.
+  explicit TurnedMeans(const std::vector<double>& inverse_frequencies);
+
+  // Writes a mean [key_dim], turned to the positions of a page, to columns [key_dim][64].
+  void Turn(const float* mean, int64_t page, float* columns) const;
+
+  // The turns of pages' positions: the first one for frequencies that turn by more than 1 within a
+  // page, the middle for the others. Keeps its memory between calls.
+  struct Pages {
+    std::vector<float> cos, sin;  // [n_pages][key_dim / 2]
+  };
+  // Gives `pages` those of pages 0 to n_pages - 1.
+  void Grow(int64_t n_pages, Pages& pages) const;
+
+  // Writes the products of queries with the mean at the positions of pages [begin, end), which
+  // `pages` has. Within a page slow turns are polynomials of degree 3, off by less than 0.003 of
+  // what they turn.
+  struct Scored {
+    const float* q = nullptr;  // row i at q + i * ld_q
+    int64_t ld_q = 0, n_rows = 0;
+    const float* mean = nullptr;
+    int64_t begin = 0, end = 0;
+    float* scores = nullptr;  // [end - begin][64] of row i at scores + i * ld_scores
+    int64_t ld_scores = 0;
+  };
+  void Score(const Scored& scored, const Pages& pages, std::vector<float>& scratch) const;
+  // Returns the numbers of Score's scratch for so many rows and pages.
+  int64_t ScratchSize(int64_t n_rows, int64_t n_pages) const {
+    return n_rows * n_pages * n_terms() + 2 * static_cast<int64_t>(frequencies_.size());
+  }
+
+ private:
+  // Of a page's scores as a sum: cosines and sines of the fast frequencies, and four powers.
+  static constexpr int64_t kPowers = 4;
+  int64_t n_terms() const { return 2 * n_fast_ + kPowers; }
+  void FindTerms(const float* q, const float* a, const float* b, float* terms) const;
+
+  const std::vector<double> frequencies_;
+  int64_t n_fast_ = 0;        // the first frequencies, behind which all are slow
+  std::vector<float> turns_;  // [key_dim][64]: cosines, then sines, of a page's positions
+  std::vector<float> terms_;  // [n_terms()][64]
+  // By frequency: how much of the powers of a position a slow turn has.
+  std::vector<float> powers_[kPowers];
+};
+
+}  // namespace lowkey
+
+#endif  // LOWKEY_ENGINE_ATTENTION_ATP_CALIBRATED_TURNED_MEANS_H_

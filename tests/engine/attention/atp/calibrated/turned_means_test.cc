@@ -1,0 +1,91 @@
+#include "engine/attention/atp/calibrated/turned_means.h"
+
+#include <cmath>
+#include <random>
+
+#include "tests/engine/attention/attention_testing.h"
+
+namespace lowkey {
+namespace {
+
+// Frequencies of a model whose pairs turn fast, about once a page, slowly and hardly at all.
+HeadCodes Codes() {
+  HeadCodes codes;
+  codes.inverse_frequencies = {1, 0.3, 1.1 / 64, 0.9 / 64, 1e-3, 1e-6};
+  return codes;
+}
+
+std::vector<float> Vector(int64_t n, uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> out(n);
+  for (float& x : out) x = normal(rng);
+  return out;
+}
+
+TEST(TurnedMeans, TurnAsRopeDoes) {
+  const HeadCodes codes = Codes();
+  const TurnedMeans means(codes.inverse_frequencies);
+  const std::vector<float> mean = Vector(12, 1);
+  std::vector<float> columns(12 * kPageTokens);
+  for (const int64_t page : {0, 1, 1000}) {
+    means.Turn(mean.data(), page, columns.data());
+    for (int64_t t = 0; t < kPageTokens; ++t) {
+      const std::vector<double> want = TurnedMean(codes, mean.data(), page * kPageTokens + t);
+      for (int64_t j = 0; j < 12; ++j) {
+        EXPECT_NEAR(columns[j * kPageTokens + t], want[j], 1e-5) << page << ", " << t;
+      }
+    }
+  }
+}
+
+TEST(TurnedMeans, ScoreEveryRowAtEveryPosition) {
+  const HeadCodes codes = Codes();
+  const TurnedMeans means(codes.inverse_frequencies);
+  const std::vector<float> mean = Vector(12, 2), queries = Vector(3 * 20, 3);
+  TurnedMeans::Pages pages;
+  means.Grow(2, pages);
+  means.Grow(9, pages);  // goes on where it was
+  means.Grow(4, pages);
+  constexpr int64_t kBegin = 3, kEnd = 9, kLd = 500;
+  std::vector<float> scratch(means.ScratchSize(3, kEnd - kBegin)), scores(3 * kLd, 7.0f);
+  means.Score({queries.data(), 20, 3, mean.data(), kBegin, kEnd, scores.data(), kLd}, pages,
+              scratch);
+  for (int64_t r = 0; r < 3; ++r) {
+    for (int64_t i = 0; i < kLd; ++i) {
+      if (i >= (kEnd - kBegin) * kPageTokens) {
+        EXPECT_EQ(scores[r * kLd + i], 7.0f);
+        continue;
+      }
+      const std::vector<double> at = TurnedMean(codes, mean.data(), kBegin * kPageTokens + i);
+      double want = 0, size = 0;
+      for (int64_t j = 0; j < 12; ++j) {
+        want += queries[r * 20 + j] * at[j];
+        size += std::abs(queries[r * 20 + j] * at[j]);
+      }
+      EXPECT_NEAR(scores[r * kLd + i], want, 0.003 * size + 1e-5) << r << ", " << i;
+    }
+  }
+}
+
+// The scores of a page are the same bits whatever pages and rows are scored with it.
+TEST(TurnedMeans, ScoresDoNotDependOnCompany) {
+  const TurnedMeans means(Codes().inverse_frequencies);
+  const std::vector<float> mean = Vector(12, 4), queries = Vector(7 * 12, 5);
+  TurnedMeans::Pages pages;
+  means.Grow(40, pages);
+  std::vector<float> scratch(means.ScratchSize(7, 16)), all(7 * 1024), one(kPageTokens);
+  means.Score({queries.data(), 12, 7, mean.data(), 16, 32, all.data(), 1024}, pages, scratch);
+  for (int64_t r = 0; r < 7; ++r) {
+    for (int64_t page = 16; page < 32; ++page) {
+      means.Score({queries.data() + r * 12, 12, 1, mean.data(), page, page + 1, one.data(), 64},
+                  pages, scratch);
+      for (int64_t t = 0; t < kPageTokens; ++t) {
+        EXPECT_EQ(one[t], all[r * 1024 + (page - 16) * kPageTokens + t]);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lowkey
