@@ -12,7 +12,7 @@ namespace lowkey {
 // Holds all that `lowkey calibrate` finds for a model. Immutable: any thread may read.
 struct PrincipalCodes {
   PrefixCodes prefixes;  // of all KV heads together, before RoPE: for stored prefixes of standard
-  HeadCodes heads;       // by KV head, after RoPE: for atp's basis calibrated
+  HeadCodes heads;       // by KV head, components after RoPE: for atp's basis calibrated
 
   int64_t size_bytes() const { return prefixes.size_bytes() + heads.size_bytes(); }
   // FAILED_PRECONDITION when the codes are for a model of another shape.

@@ -40,6 +40,7 @@ int64_t HostAtp::ReserveRows(const Segment& segment) {
   if (shape.is_calibrated()) {
     for (IndexedRows& f : indexed_rows_) f.Reserve(g, shape, size);
     for (IndexedRows::Scratch& s : scratch_) s.Reserve(g, *index_, size);
+    index_->turned_means().Grow(size.n_far_tokens / kPageTokens, turned_pages_);
   } else {
     for (PrincipalRows& f : far_rows_) f.Reserve(g, shape, size);
   }
@@ -126,7 +127,7 @@ FarBlocks HostAtp::FarOf(const RowBlockTask& task, int64_t layer) const {
 
 IndexedBlocks HostAtp::IndexedOf(const RowBlockTask& task, int64_t layer) const {
   return {context_.geometry, *index_, FarOf(task, layer),
-          segments_[task.segment].sequence->options.atp.refine_tokens};
+          segments_[task.segment].sequence->options.atp.refine_tokens, turned_pages_};
 }
 
 void HostAtp::PlanSpread() {

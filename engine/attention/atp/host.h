@@ -65,6 +65,7 @@ class HostAtp : public AtpPolicy {
   std::vector<PrincipalRows> far_rows_;        // by thread
   std::vector<IndexedRows> indexed_rows_;      // by thread
   std::vector<IndexedRows::Scratch> scratch_;  // by thread
+  TurnedMeans::Pages turned_pages_;            // of far tokens; grown before a step
   std::vector<CompressWorkspace> workspaces_;  // by thread
 };
 

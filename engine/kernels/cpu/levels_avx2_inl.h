@@ -10,7 +10,7 @@
 
 namespace lowkey::cpu {
 
-inline constexpr int64_t kLevelNibbles = 8;  // that are read at once
+constexpr int64_t kLevelNibbles = 8;  // that are read at once
 using LevelGains = float[kLevelTokens];
 using LevelTables = __m256i[LevelBook::kTables];
 using LevelWeight = uint8_t;

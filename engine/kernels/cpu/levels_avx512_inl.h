@@ -11,7 +11,7 @@
 
 namespace lowkey::cpu {
 
-inline constexpr int64_t kLevelNibbles = 16;  // that are read at once
+constexpr int64_t kLevelNibbles = 16;  // that are read at once
 using LevelGains = __m512[4];
 using LevelTables = __m512i[LevelBook::kTables];
 using LevelWeight = uint8_t;

@@ -11,7 +11,7 @@
 
 namespace lowkey::cpu {
 
-inline constexpr int64_t kLevelNibbles = 4;  // that are read at once
+constexpr int64_t kLevelNibbles = 4;  // that are read at once
 using LevelGains = float[kLevelTokens];
 using LevelTables = int8x16_t[LevelBook::kTables];
 using LevelWeight = int8_t;  // less 128

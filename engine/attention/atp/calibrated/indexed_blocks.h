@@ -13,7 +13,8 @@ struct IndexedBlocks {
   const AttentionGeometry& geometry;
   const TokenIndex& index;
   FarBlocks far;
-  int64_t n_refined = 0;  // the most tokens that each token's rows read whole
+  int64_t n_refined = 0;            // the most tokens that each token's rows read whole
+  const TurnedMeans::Pages& pages;  // those of all far tokens
 
   const PrincipalShape& shape() const { return far.blocks[0]->shape; }
   const TokenIndex::Half& keys() const { return index.keys(far.layer, far.kv_head); }

@@ -79,7 +79,6 @@ void IndexedRows::Scratch::Reserve(const AttentionGeometry& g, const TokenIndex&
   Grow(rounded, size.n_rows * n);
   Grow(sums, size.n_rows);
   Grow(scales, size.n_rows);
-  index.turned_means().Grow(size.n_far_tokens / kPageTokens, pages);
   Grow(mean_scratch, index.turned_means().ScratchSize(size.n_rows, kPartPages));
 }
 
@@ -103,7 +102,7 @@ void IndexedRows::ScorePart(const IndexedBlocks& blocks, int64_t part, const Row
   const int64_t first = pages.begin() * kPageTokens;
   blocks.index.turned_means().Score({rows.q(0), rows.q_stride(), n_rows, keys.mean(), pages.begin(),
                                      pages.end(), far_.scores() + first, n_far},
-                                    s.pages, s.mean_scratch);
+                                    blocks.pages, s.mean_scratch);
   for (int64_t r = 0; blocks.shape().keeps_rest && r < n_rows; ++r) {
     const int64_t at = r * n_far + first, n = pages.end() * kPageTokens - first;
     std::copy_n(far_.scores() + at, n, mean_scores_.data() + at);

@@ -38,7 +38,6 @@ class IndexedRows {
     std::vector<int8_t> rounded;  // the same
     std::vector<int32_t> sums;    // by row: of what is rounded
     std::vector<float> scales;    // by row
-    TurnedMeans::Pages pages;
     std::vector<float> mean_scratch;
   };
 

@@ -14,8 +14,7 @@ namespace {
 // far from the largest float.
 constexpr float kMostAbove = 60.0f;
 
-// Returns the columns of n components, and of the mean or the weights' sum behind them, as products
-// take them.
+// Returns the columns of n components, and of the weights' sum behind them, as products take them.
 int64_t LeadColumns(int64_t n) { return RoundUp(n + 1, 32); }
 
 }  // namespace
@@ -164,6 +163,7 @@ void RestRows::Finish(const IndexedBlocks& blocks, int64_t n_parts, const FarTok
   const KernelTable& kernels = Kernels();
   const TokenRest::Half& values = blocks.rest_values();
   const int64_t n = values.n_padded(), n_rows = rows.n_rows();
+  if (n == 0) return;  // the index has all components
   float* sums = sums_.data();
   for (int64_t part = 1; part < n_parts; ++part) {
     kernels.add(sums + part * n_rows * n, sums, n_rows * n);

@@ -1,6 +1,7 @@
 #include "engine/attention/atp/calibrated/token_rest.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -90,8 +91,7 @@ double GainOf(absl::Span<const float> variances, const TokenRest::Group& group) 
   double sum = 0;
   for (int64_t j = group.first; j < group.end(); ++j) sum += variances[j];
   const int bits = group.bits + (group.band < kIndexBands ? LevelBands::kBits[group.band] : 0);
-  const double next = bits < kMaxCodeBits ? GaussianDistortion(bits + 1) : 0;
-  return sum * (GaussianDistortion(bits) - next);
+  return sum * (GaussianDistortion(bits) - GaussianDistortion(bits + 1));
 }
 
 void FillRows(const PrincipalCode& code, int64_t width, TokenRest::Half& half) {

@@ -70,8 +70,8 @@ class TokenRest {
   // `parts` [components of the index][64] and `numbers` [n][64] of a half.
   static void Encode(const PrincipalCode& code, const Half& half, absl::Span<const uint8_t> parts,
                      const float* numbers, std::byte* out, int64_t token_bytes);
-  // Reads what Encode wrote of one token's numbers: levels [n_padded] and their scale, which it
-  // returns.
+  // Reads what Encode wrote of one token's numbers: n() levels and their scale, which it returns.
+  // The padding, whose rows are zero, stays as it is.
   static float Read(const Half& half, const std::byte* from, int8_t* levels);
   // Turns the index's codes for a token's components into their levels, finer where the rest has
   // more bits of them. Their unit is kLeadUnit times that of the index's levels, so that those of

@@ -17,13 +17,18 @@ constexpr double kMiddle = 0.5 * (kPageTokens - 1);
 TurnedMeans::TurnedMeans(const std::vector<double>& inverse_frequencies)
     : frequencies_(inverse_frequencies) {
   const auto half = static_cast<int64_t>(frequencies_.size());
-  turns_.resize(2 * half * kPageTokens);
   for (int64_t i = 0; i < half; ++i) {
     if (std::fabs(frequencies_[i]) * kPageTokens > 1) n_fast_ = i + 1;
+  }
+  turns_.resize(2 * half * kPageTokens);
+  for (int64_t i = 0; i < half; ++i) {
     for (int64_t t = 0; t < kPageTokens; ++t) {
-      const double angle = static_cast<double>(t) * frequencies_[i];
-      turns_[i * kPageTokens + t] = static_cast<float>(std::cos(angle));
-      turns_[(half + i) * kPageTokens + t] = static_cast<float>(std::sin(angle));
+      const bool is_fast = i < n_fast_;
+      const double x = (static_cast<double>(t) - (is_fast ? 0 : kMiddle)) * frequencies_[i];
+      const double cos = is_fast ? std::cos(x) : 1 - x * x / 2;
+      const double sin = is_fast ? std::sin(x) : x - x * x * x / 6;
+      turns_[i * kPageTokens + t] = static_cast<float>(cos);
+      turns_[(half + i) * kPageTokens + t] = static_cast<float>(sin);
     }
   }
   const auto cosines = turns_.begin(), sines = cosines + half * kPageTokens;
@@ -34,19 +39,22 @@ TurnedMeans::TurnedMeans(const std::vector<double>& inverse_frequencies)
       terms_.push_back(static_cast<float>(std::pow(static_cast<double>(t) - kMiddle, power)));
     }
   }
-  // cos x = 1 - x^2 / 2 and sin x = x - x^3 / 6.
-  constexpr double kFactors[kPowers] = {1, 1, -1.0 / 2, -1.0 / 6};
-  for (int power = 0; power < kPowers; ++power) {
+  constexpr double kFactors[kPowers - 1] = {1, -1.0 / 2, -1.0 / 6};
+  for (int i = 0; i < kPowers - 1; ++i) {
     for (const double frequency : frequencies_) {
-      powers_[power].push_back(static_cast<float>(kFactors[power] * std::pow(frequency, power)));
+      powers_[i].push_back(static_cast<float>(kFactors[i] * std::pow(frequency, i + 1)));
     }
   }
+}
+
+double TurnedMeans::PositionOf(int64_t i, int64_t page) const {
+  return static_cast<double>(page * kPageTokens) + (i < n_fast_ ? 0 : kMiddle);
 }
 
 void TurnedMeans::Turn(const float* mean, int64_t page, float* columns) const {
   const auto half = static_cast<int64_t>(frequencies_.size());
   for (int64_t i = 0; i < half; ++i) {
-    const double angle = static_cast<double>(page * kPageTokens) * frequencies_[i];
+    const double angle = PositionOf(i, page) * frequencies_[i];
     const auto c = static_cast<float>(std::cos(angle)), s = static_cast<float>(std::sin(angle));
     const float a = c * mean[i] - s * mean[half + i], b = s * mean[i] + c * mean[half + i];
     const float *cos = turns_.data() + i * kPageTokens, *sin = cos + half * kPageTokens;
@@ -63,8 +71,7 @@ void TurnedMeans::Grow(int64_t n_pages, Pages& pages) const {
   const auto n_known = static_cast<int64_t>(pages.cos.size() / frequencies_.size());
   for (int64_t page = n_known; page < n_pages; ++page) {
     for (int64_t i = 0; i < static_cast<int64_t>(frequencies_.size()); ++i) {
-      const double at = static_cast<double>(page * kPageTokens) + (i < n_fast_ ? 0 : kMiddle);
-      const double angle = at * frequencies_[i];
+      const double angle = PositionOf(i, page) * frequencies_[i];
       pages.cos.push_back(static_cast<float>(std::cos(angle)));
       pages.sin.push_back(static_cast<float>(std::sin(angle)));
     }
@@ -82,9 +89,9 @@ void TurnedMeans::FindTerms(const float* q, const float* a, const float* b, floa
   for (int64_t i = n_fast_; i < half; ++i) {
     const float even = q[i] * a[i] + q2[i] * b[i], odd = q2[i] * a[i] - q[i] * b[i];
     sums[0] += even;
-    sums[1] += odd * powers_[1][i];
-    sums[2] += even * powers_[2][i];
-    sums[3] += odd * powers_[3][i];
+    sums[1] += odd * powers_[0][i];
+    sums[2] += even * powers_[1][i];
+    sums[3] += odd * powers_[2][i];
   }
   std::copy_n(sums, kPowers, terms + 2 * n_fast_);
 }

@@ -6,19 +6,20 @@
 
 namespace lowkey {
 
-// RoPE turns a key's mean with its position: of R(p) k the mean is R(p) mean. These are the mean's
-// numbers, and the scores that queries give it, at the 64 positions of pages. Immutable: any thread
-// may read.
+// RoPE turns a key's mean with its position: of R(p) k the mean is R(p) mean. TurnedMeans has the
+// mean's numbers, and the scores that queries give it, at the 64 positions of pages. Immutable: any
+// thread may read.
 class TurnedMeans {
  public:
   // inverse_frequencies [key_dim / 2]: angle a position.
   explicit TurnedMeans(const std::vector<double>& inverse_frequencies);
 
-  // Writes a mean [key_dim], turned to the positions of a page, to columns [key_dim][64].
+  // Writes a mean [key_dim], turned to the positions of a page, to columns [key_dim][64]. Within a
+  // page slow turns are polynomials of degree 3, off by less than 0.003 of what they turn.
   void Turn(const float* mean, int64_t page, float* columns) const;
 
-  // The turns of pages' positions: the first one for frequencies that turn by more than 1 within a
-  // page, the middle for the others. Keeps its memory between calls.
+  // The turns of pages' positions: the first one for frequencies that turn by more than 1
+  // within a page, the middle for the others. Keeps its memory between calls.
   struct Pages {
     std::vector<float> cos, sin;  // [n_pages][key_dim / 2]
   };
@@ -26,8 +27,7 @@ class TurnedMeans {
   void Grow(int64_t n_pages, Pages& pages) const;
 
   // Writes the products of queries with the mean at the positions of pages [begin, end), which
-  // `pages` has. Within a page slow turns are polynomials of degree 3, off by less than 0.003 of
-  // what they turn.
+  // `pages` has, as Turn gives it.
   struct Scored {
     const float* q = nullptr;  // row i at q + i * ld_q
     int64_t ld_q = 0, n_rows = 0;
@@ -46,14 +46,16 @@ class TurnedMeans {
   // Of a page's scores as a sum: cosines and sines of the fast frequencies, and four powers.
   static constexpr int64_t kPowers = 4;
   int64_t n_terms() const { return 2 * n_fast_ + kPowers; }
+  // Returns a position for which Pages has the turn of frequency i.
+  double PositionOf(int64_t i, int64_t page) const;
   void FindTerms(const float* q, const float* a, const float* b, float* terms) const;
 
   const std::vector<double> frequencies_;
   int64_t n_fast_ = 0;        // the first frequencies, behind which all are slow
-  std::vector<float> turns_;  // [key_dim][64]: cosines, then sines, of a page's positions
+  std::vector<float> turns_;  // [key_dim][64]: cosines, then sines, from those of Pages on
   std::vector<float> terms_;  // [n_terms()][64]
-  // By frequency: how much of the powers of a position a slow turn has.
-  std::vector<float> powers_[kPowers];
+  // By power from 1 on and frequency: how much of it a slow turn has.
+  std::vector<float> powers_[kPowers - 1];
 };
 
 }  // namespace lowkey

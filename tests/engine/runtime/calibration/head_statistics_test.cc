@@ -3,6 +3,7 @@
 #include <cmath>
 #include <random>
 
+#include "engine/base/dtype.h"
 #include "gtest/gtest.h"
 
 namespace lowkey {
@@ -68,33 +69,53 @@ TEST(HeadStatistics, KeysHaveTheirMeanBeforeRope) {
   }
 }
 
-// Keys before RoPE differ in one number: after RoPE at positions all over the context as much in
-// both of its pair.
+// Keys before RoPE differ in numbers that go together. After RoPE at positions all over the context
+// they differ as the mean over these positions says.
 TEST(HeadStatistics, DifferencesTurnToPositionsAllOverTheContext) {
-  const std::vector<double> frequencies = {1, 1e-9, 0.1, 0.01};
-  const Rotated rotated(frequencies);
-  std::vector<float> rows = rotated.rows;
-  for (int64_t i = 0; i < kRows; ++i) {
-    float* keys = &rows[i * rotated.ld + kGeometry.q_dim()];
-    for (const int64_t pair : {0, 1}) {  // one that turns, one that does not
-      const double size = (i % 2 == 0 ? 3 : -3), angle = static_cast<double>(i) * frequencies[pair];
-      keys[pair] += static_cast<float>(size * std::cos(angle));
-      keys[pair + 4] += static_cast<float>(size * std::sin(angle));
+  constexpr int64_t kContext = 40;
+  const std::vector<double> frequencies = {0.09, 0.05, 0.02, 0.01};
+  const auto turn = [&](const double* x, int64_t position, double* out) {
+    for (int64_t j = 0; j < 4; ++j) {
+      const double angle = static_cast<double>(position) * frequencies[j];
+      out[j] = x[j] * std::cos(angle) - x[j + 4] * std::sin(angle);
+      out[j + 4] = x[j] * std::sin(angle) + x[j + 4] * std::cos(angle);
     }
+  };
+  Rotated rotated(frequencies);
+  std::vector<double> want(64);
+  std::mt19937 rng(4);
+  std::normal_distribution<double> normal;
+  for (int64_t i = 0; i < kRows; ++i) {
+    double x[8], out[8];
+    const double common = normal(rng), other = normal(rng);
+    for (int64_t j = 0; j < 8; ++j) {
+      x[j] = common * (j % 3 - 0.7) + other * (0.2 * static_cast<double>(j) - 0.5);
+    }
+    for (int64_t p = 0; p < kContext; ++p) {
+      turn(x, p, out);
+      for (int64_t j = 0; j < 64; ++j) want[j] += out[j / 8] * out[j % 8] / (kRows * kContext);
+    }
+    turn(x, i, out);
+    float* keys = &rotated.rows[i * rotated.ld + kGeometry.q_dim()];
+    for (int64_t j = 0; j < 8; ++j) keys[j] = static_cast<float>(out[j]);
   }
   ThreadPool pool(1);
-  HeadStatistics statistics(kGeometry, frequencies, 100000);
+  HeadStatistics statistics(kGeometry, frequencies, kContext);
   SequenceCache sequence;
   const Segment all{&sequence, 0, kRows, 0};
-  LayerRows layer = rotated.Layer(0);
-  layer.q = rows.data(), layer.k = layer.q + kGeometry.q_dim(),
-  layer.v = layer.k + kGeometry.k_dim();
-  for (layer.layer = 0; layer.layer < 2; ++layer.layer) statistics.Add(layer, {&all, 1}, pool);
+  for (int64_t layer = 0; layer < 2; ++layer) statistics.Add(rotated.Layer(layer), {&all, 1}, pool);
   const HeadCodes codes = *statistics.FindCodes(pool, nullptr);
   const PrincipalCode& code = codes.keys[0];
-  // Queries are the same in every head, so that the weights of the pairs' numbers are known: how
-  // many components stand out is not changed by them.
-  EXPECT_GT(code.variances[2], 20 * code.variances[3]);
+  for (int64_t i = 0; i < 8; ++i) {
+    for (int64_t j = 0; j < 8; ++j) {
+      double sum = 0;
+      for (int64_t e = 0; e < 8; ++e) {
+        sum += double{ToFloat(BFloat16{code.decode[i * 8 + e]})} * code.variances[e] *
+               ToFloat(BFloat16{code.decode[j * 8 + e]});
+      }
+      EXPECT_NEAR(sum, want[i * 8 + j], 0.04) << i << ", " << j;
+    }
+  }
 }
 
 TEST(HeadStatistics, AContextOfOneTokenTurnsEverythingBack) {
