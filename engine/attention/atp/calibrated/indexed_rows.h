@@ -25,7 +25,7 @@ class IndexedRows {
  public:
   static constexpr int64_t kPartPages = 16;
   // Reading tokens of smaller shares whole changed SmolLM2's perplexity at 4,096 tokens by less
-  // than its standard error, and took up to a ninth of a token's time (docs/atp_measured.md).
+  // than its standard error, and took up to a ninth of a token's time.
   static constexpr float kLeastShare = 1.0f / 8192;
   static int64_t NumParts(int64_t n_far_tokens);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
@@ -58,16 +59,6 @@ void StoreCodes(const CodedComponents& coded, const LevelBands& bands, const Pla
   });
 }
 
-template <typename Place>
-void ReadCodes(const LevelBands& bands, const Place& place, int64_t token, const uint8_t* from,
-               int8_t* to) {
-  const int half = token < kHalf ? 0 : kNibbleBits;
-  ForComponents(bands, [&](int64_t component, int bits, int64_t nibble, int shift) {
-    const int code = from[place(nibble, token % kHalf)] >> (half + shift) & ((1 << bits) - 1);
-    to[component] = static_cast<int8_t>(code);
-  });
-}
-
 int64_t KeyPlace(int64_t nibble, int64_t t) { return (nibble / 4 * kHalf + t) * 4 + nibble % 4; }
 
 // Places of values with so many nibbles.
@@ -77,6 +68,34 @@ struct ValuePlace {
     return (t / 4 * n_nibbles + nibble) * 4 + t % 4;
   }
 };
+
+// Reads a token's components: fill(first, n, to) copies n bytes, of which each has one of the
+// token's nibbles from `first` on, in the low bits after `half` is shifted away.
+template <int kBits, typename Fill>
+void ReadBand(int64_t first, int64_t n, int half, const Fill& fill, int8_t* to) {
+  constexpr int64_t kAtOnce = 64;
+  uint8_t bytes[kAtOnce];
+  for (int64_t u = 0; u < n; u += kAtOnce) {
+    const int64_t n_bytes = std::min(kAtOnce, n - u);
+    fill(first + u, n_bytes, bytes);
+    for (int place = 0; place < kNibbleBits / kBits; ++place) {
+      int8_t* codes = to + place * n + u;
+      const int shift = half + place * kBits;
+      for (int64_t i = 0; i < n_bytes; ++i) {
+        codes[i] = static_cast<int8_t>(bytes[i] >> shift & ((1 << kBits) - 1));
+      }
+    }
+  }
+}
+
+template <typename Fill>
+void ReadCodes(const LevelBands& bands, int64_t token, const Fill& fill, int8_t* to) {
+  const int half = token < kHalf ? 0 : kNibbleBits;
+  const int64_t twos = bands.nibbles(0), ones = twos + bands.nibbles(1);
+  ReadBand<4>(0, twos, half, fill, to);
+  ReadBand<2>(twos, bands.nibbles(1), half, fill, to + bands.n[0]);
+  ReadBand<1>(ones, bands.nibbles(2), half, fill, to + bands.n[0] + bands.n[1]);
+}
 
 // The components that a code has and that have bits.
 CodedComponents ComponentsOf(const LevelBands& bands, int64_t dim) {
@@ -220,13 +239,23 @@ TokenIndex::Page TokenIndex::PageAt(const AttentionGeometry& g, const std::byte*
 
 float TokenIndex::ReadKey(const Page& page, int64_t token, const LevelBands& bands,
                           int8_t* to) const {
-  ReadCodes(bands, KeyPlace, token, page.keys, to);
+  const auto fill = [&](int64_t first, int64_t n, uint8_t* bytes) {
+    for (int64_t i = 0; i < n; i += kKeyStep) {
+      std::memcpy(bytes + i, page.keys + KeyPlace(first + i, token % kHalf), kKeyStep);
+    }
+  };
+  ReadCodes(bands, token, fill, to);
   return GainAt(page.key_gains, token);
 }
 
 float TokenIndex::ReadValue(const Page& page, int64_t token, const LevelBands& bands,
                             int8_t* to) const {
-  ReadCodes(bands, ValuePlace{bands.n_nibbles()}, token, page.values, to);
+  const ValuePlace place{bands.n_nibbles()};
+  const auto fill = [&](int64_t first, int64_t n, uint8_t* bytes) {
+    const uint8_t* from = page.values + place(first, token % kHalf);
+    for (int64_t i = 0; i < n; ++i) bytes[i] = from[4 * i];
+  };
+  ReadCodes(bands, token, fill, to);
   return GainAt(page.value_gains, token);
 }
 
