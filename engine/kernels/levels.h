@@ -12,7 +12,7 @@ inline constexpr int64_t kLevelTokens = 64;
 // nibble, which has one component of the first band, two of the second or four of the third: bits
 // from i * bits on are those of component i * nibbles(band) + u of the band in its nibble u.
 //
-// Every instruction set compiles these functions: inlined, none is another's.
+// Each instruction set compiles these functions for itself, so they are always inlined.
 struct LevelBands {
   static constexpr int kBands = 3;
   static constexpr int kBits[kBands] = {4, 2, 1};
@@ -24,11 +24,12 @@ struct LevelBands {
   [[gnu::always_inline]] int64_t n_nibbles() const { return nibbles(0) + nibbles(1) + nibbles(2); }
 };
 
-// Codebooks in integers, and gains of 2 bits: number = gain * unit * level, for a unit that the
-// caller knows. 64 tokens have 64 gains, little-endian bits.
+// LevelBook holds codebooks in integers, and gains of 2 bits: number = gain * unit * level, for a
+// unit that the caller knows. 64 tokens have 64 gains, little-endian bits.
 struct LevelBook {
   static constexpr int kTables = 7, kNibbles = 16, kGains = 4, kMost = 63;
-  // What each nibble has of component i of a band, at TableOf(band) + i: -kMost..kMost.
+  // Table TableOf(band) + i gives each nibble the level, -kMost..kMost, of component i of the
+  // band's components in it.
   int8_t levels[kTables][kNibbles] = {};
   float gains[kGains] = {};
 

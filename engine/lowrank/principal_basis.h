@@ -25,7 +25,7 @@ struct HeadGroup {
 // hundredths of the weights.
 int64_t HeadsPerGroup(int64_t n_kv_heads, int64_t key_dim, int64_t value_dim);
 
-// What is known of vectors [dim].
+// VectorStatistics holds the mean and the covariance of vectors [dim].
 struct VectorStatistics {
   int64_t n_rows = 0;
   std::vector<double> mean, covariance;  // [dim], [dim][dim]

@@ -44,7 +44,7 @@ class HeadStatistics {
     int64_t first_row = 0, n_rows = 0;
     std::vector<float> cos, sin;
   };
-  // to_far: to positions all over the context, else to position 0.
+  // Turns rows to positions all over the context, or to position 0 unless to_far.
   Turned Turn(const Segment& segment, bool to_far) const;
   // Adds n_heads heads of `dim` numbers of every row to moments; `from` is where row 0 has them.
   void AddHeads(const Turned& turned, const float* from, int64_t ld, int64_t n_heads, int64_t dim,

@@ -17,7 +17,8 @@ namespace lowkey {
 // IndexedRows, whose parts it has.
 class RestRows {
  public:
-  // Far tokens [begin, end), and by row and far token the score that the mean of keys has.
+  // A part is far tokens [begin, end); mean_scores holds by row and far token the score of the
+  // mean of keys.
   struct Part {
     int64_t number = 0, begin = 0, end = 0;
     const float* mean_scores = nullptr;
@@ -50,7 +51,7 @@ class RestRows {
   void ReadChosen(const IndexedBlocks& blocks, const Chosen& chosen, const PartSums& sums,
                   FarTokens& far);
 
-  // By row: products with the numbers of keys that the index has and that it leaves.
+  // These hold by row the products with the numbers of keys that the index has, and that it leaves.
   std::vector<float> lead_queries_, queries_;
   // By choice: the levels and scales of what the index has of the key and of the value, and leaves.
   std::vector<int8_t> lead_key_levels_, key_levels_, lead_value_levels_, value_levels_;

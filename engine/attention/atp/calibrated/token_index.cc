@@ -26,8 +26,7 @@ void StoreGains(const CodedComponents& coded, uint8_t* out) {
   }
 }
 
-// Calls body(component, bits, nibble, shift) for every component: its bits of a nibble begin at
-// `shift`.
+// Calls body(component, nibble, shift) for every component: its bits of a nibble begin at `shift`.
 template <typename Body>
 void ForComponents(const LevelBands& bands, const Body& body) {
   int64_t component = 0, first_nibble = 0;
@@ -35,7 +34,7 @@ void ForComponents(const LevelBands& bands, const Body& body) {
     const int bits = LevelBands::kBits[band];
     for (int shift = 0; shift < kNibbleBits; shift += bits) {
       for (int64_t u = 0; u < bands.nibbles(band); ++u) {
-        body(component++, bits, first_nibble + u, shift);
+        body(component++, first_nibble + u, shift);
       }
     }
     first_nibble += bands.nibbles(band);
@@ -48,7 +47,7 @@ template <typename Place>
 void StoreCodes(const CodedComponents& coded, const LevelBands& bands, const Place& place,
                 uint8_t* out) {
   std::fill_n(out, bands.n_nibbles() * kNibbleBytes, uint8_t{0});
-  ForComponents(bands, [&](int64_t component, int, int64_t nibble, int shift) {
+  ForComponents(bands, [&](int64_t component, int64_t nibble, int shift) {
     if (component >= static_cast<int64_t>(coded.bits.size())) return;
     const uint8_t* codes = coded.indices.data() + component * kTokens;
     for (int64_t t = 0; t < kTokens; ++t) {
@@ -61,7 +60,7 @@ void StoreCodes(const CodedComponents& coded, const LevelBands& bands, const Pla
 
 int64_t KeyPlace(int64_t nibble, int64_t t) { return (nibble / 4 * kHalf + t) * 4 + nibble % 4; }
 
-// Places of values with so many nibbles.
+// ValuePlace gives the places of values that have n_nibbles.
 struct ValuePlace {
   int64_t n_nibbles = 0;
   int64_t operator()(int64_t nibble, int64_t t) const {
@@ -97,7 +96,7 @@ void ReadCodes(const LevelBands& bands, int64_t token, const Fill& fill, int8_t*
   ReadBand<1>(ones, bands.nibbles(2), half, fill, to + bands.n[0] + bands.n[1]);
 }
 
-// The components that a code has and that have bits.
+// Returns the bits of the components that the bands have of a code, without their indices.
 CodedComponents ComponentsOf(const LevelBands& bands, int64_t dim) {
   CodedComponents coded;
   for (int band = 0; band < kBands; ++band) {

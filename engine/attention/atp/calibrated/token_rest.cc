@@ -43,8 +43,8 @@ struct Books {
   };
   Book books[kMaxBits + 1];
   float scales[256];
-  // By band of the index, bits, level and part: that part's level in units of kLeadUnit, and
-  // without bits the level itself.
+  // parts holds, by band of the index, bits, level and part, the level of that part in units of
+  // kLeadUnit, and without bits the level itself.
   int8_t parts[kIndexBands][kMaxBits + 1][kMostCells][1 << kMaxBits] = {};
 
  private:

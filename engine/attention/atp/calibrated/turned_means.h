@@ -18,8 +18,8 @@ class TurnedMeans {
   // page slow turns are polynomials of degree 3, off by less than 0.003 of what they turn.
   void Turn(const float* mean, int64_t page, float* columns) const;
 
-  // The turns of pages' positions: the first one for frequencies that turn by more than 1
-  // within a page, the middle for the others. Keeps its memory between calls.
+  // Pages holds the turns of one position of each page: of the first for frequencies that turn by
+  // more than 1 within a page, of the middle for the others. It keeps its memory between calls.
   struct Pages {
     std::vector<float> cos, sin;  // [n_pages][key_dim / 2]
   };
@@ -43,7 +43,8 @@ class TurnedMeans {
   }
 
  private:
-  // Of a page's scores as a sum: cosines and sines of the fast frequencies, and four powers.
+  // A page's scores are sums of these terms: cosines and sines of the fast frequencies, and powers
+  // of the position.
   static constexpr int64_t kPowers = 4;
   int64_t n_terms() const { return 2 * n_fast_ + kPowers; }
   // Returns a position for which Pages has the turn of frequency i.
@@ -54,7 +55,7 @@ class TurnedMeans {
   int64_t n_fast_ = 0;        // the first frequencies, behind which all are slow
   std::vector<float> turns_;  // [key_dim][64]: cosines, then sines, from those of Pages on
   std::vector<float> terms_;  // [n_terms()][64]
-  // By power from 1 on and frequency: how much of it a slow turn has.
+  // powers_[i] says how much of power i + 1 the slow turn of each frequency has.
   std::vector<float> powers_[kPowers - 1];
 };
 

@@ -1,9 +1,9 @@
 #include "engine/attention/atp/calibrated/turned_means.h"
 
 #include <cmath>
-#include <random>
 
 #include "tests/engine/attention/attention_testing.h"
+#include "tests/engine/kernels/kernels_testing.h"
 
 namespace lowkey {
 namespace {
@@ -15,18 +15,10 @@ HeadCodes Codes() {
   return codes;
 }
 
-std::vector<float> Vector(int64_t n, uint32_t seed) {
-  std::mt19937 rng(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> out(n);
-  for (float& x : out) x = normal(rng);
-  return out;
-}
-
 TEST(TurnedMeans, TurnAsRopeDoes) {
   const HeadCodes codes = Codes();
   const TurnedMeans means(codes.inverse_frequencies);
-  const std::vector<float> mean = Vector(12, 1);
+  const std::vector<float> mean = Random(12, 1);
   std::vector<float> columns(12 * kPageTokens);
   for (const int64_t page : {0, 1, 1000}) {
     means.Turn(mean.data(), page, columns.data());
@@ -43,7 +35,7 @@ TEST(TurnedMeans, TurnAsRopeDoes) {
 
 TEST(TurnedMeans, ScoreEveryRowAtEveryPosition) {
   const TurnedMeans means(Codes().inverse_frequencies);
-  const std::vector<float> mean = Vector(12, 2), queries = Vector(3 * 20, 3);
+  const std::vector<float> mean = Random(12, 2), queries = Random(3 * 20, 3);
   TurnedMeans::Pages pages;
   means.Grow(2, pages);
   means.Grow(9, pages);  // goes on where it was
@@ -72,7 +64,7 @@ TEST(TurnedMeans, ScoreEveryRowAtEveryPosition) {
 // The scores of a page are the same bits whatever pages and rows are scored with it.
 TEST(TurnedMeans, ScoresDoNotDependOnCompany) {
   const TurnedMeans means(Codes().inverse_frequencies);
-  const std::vector<float> mean = Vector(12, 4), queries = Vector(7 * 12, 5);
+  const std::vector<float> mean = Random(12, 4), queries = Random(7 * 12, 5);
   TurnedMeans::Pages pages;
   means.Grow(40, pages);
   std::vector<float> scratch(means.ScratchSize(7, 16)), all(7 * 1024), one(kPageTokens);
