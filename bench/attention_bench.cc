@@ -4,7 +4,10 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
@@ -65,12 +68,12 @@ AttentionOptions InInt8(AttentionOptions o) {
   return o;
 }
 
-// The index of a calibrated model over tokens that are kept in 4 bits.
-AttentionOptions Calibrated(int32_t refine_tokens) {
+// What the aim stands for with a calibrated model.
+AttentionOptions Calibrated(AtpAim aim) {
   AttentionOptions o;
   o.mechanism = Mechanism::kAtp;
+  o.atp.aim = aim;
   o.atp = ResolveAim(o.atp, true);
-  o.atp.refine_tokens = refine_tokens;
   return o;
 }
 
@@ -85,8 +88,9 @@ std::vector<Setting> Settings() {
           {"standard, int2 cache", Standard(CacheStorage::kInt2)},
           {"atp kv r 8 block 128 refine 64", kv},
           {"atp kv r 8, int8, block 128 refine 64", InInt8(kv)},
-          {"atp calibrated block 128 refine 128", Calibrated(128)},
-          {"atp calibrated block 128 refine 64", Calibrated(64)},
+          {"atp calibrated, near-exact", Calibrated(AtpAim::kNearExact)},
+          {"atp calibrated, fast", Calibrated(AtpAim::kFast)},
+          {"atp calibrated, small", Calibrated(AtpAim::kSmall)},
           {"atp layer r 32 block 512 refine 64", layer},
           {"atp layer r 32, int8, block 512 refine 64", InInt8(layer)},
           {"atp layer r 64 block 512", plain},
@@ -115,6 +119,10 @@ PrincipalCodes RandomCodes(const AttentionGeometry& g, ThreadPool& pool) {
   PrincipalCodes codes;
   const auto n = static_cast<size_t>(g.n_layers * g.n_kv_heads);
   codes.heads.n_layers = g.n_layers, codes.heads.n_kv_heads = g.n_kv_heads;
+  for (int64_t i = 0; i < g.key_dim() / 2; ++i) {
+    const double turn = static_cast<double>(2 * i) / static_cast<double>(g.key_dim());
+    codes.heads.inverse_frequencies.push_back(std::pow(1e5, -turn));
+  }
   codes.heads.keys.assign(n, *FindPrincipalCode({1, g.head_dim, 0}, moments, {&moments, 1}));
   codes.heads.values.assign(n, *FindPrincipalCode({1, 0, g.head_dim}, moments, {}));
   return codes;
@@ -210,6 +218,19 @@ double CpuSeconds() {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
+// Reads other memory, as a model's step reads its weights, so that the next step finds little of the
+// cache in the processor.
+void ReadOther(ThreadPool& pool) {
+  constexpr int64_t kParts = 64, kPart = int64_t{1} << 18;
+  static const auto* const other = new std::vector<uint64_t>(kParts * kPart, 1);
+  std::atomic<uint64_t> sum = 0;
+  pool.ParallelFor(kParts, [&](int64_t part, int) {
+    const auto begin = other->begin() + part * kPart;
+    sum += std::accumulate(begin, begin + kPart, uint64_t{0});
+  });
+  LK_CHECK(sum == static_cast<uint64_t>(kParts * kPart));
+}
+
 // Seconds of one step's attention over all layers.
 absl::StatusOr<double> TimeStep(const Bench& b, AttentionMechanism& mechanism,
                                 SequenceCache& sequence) {
@@ -283,6 +304,7 @@ absl::Status Measure(const Setting& setting, const MachineLimits& limits, Thread
   LK_RETURN_IF_ERROR(TimeStep(b, *mechanism, sequence).status());
   std::vector<double> seconds, cpu_seconds;
   for (int i = 0; i < absl::GetFlag(FLAGS_runs); ++i) {
+    ReadOther(pool);
     const double before = CpuSeconds();
     LK_ASSIGN_OR_RETURN(seconds.emplace_back(), TimeStep(b, *mechanism, sequence));
     cpu_seconds.push_back(CpuSeconds() - before);

@@ -24,6 +24,8 @@ constexpr Flag kLogitsFlags[] = {
     {"tokens-file", "FILE", "", "token ids separated by white space; - is standard input"},
     {"output", "FILE", "", "safetensors file to write: logits [n_tokens, vocab_size], F32"},
     {"chunk", "N", "512", "tokens computed together in one step"},
+    {"prompt-tokens", "N", "0",
+     "tokens of the prompt: those behind it are given one by one, and only theirs written; 0: all"},
 };
 
 absl::Status RunLogits(const FlagValues& flags) {
@@ -33,6 +35,8 @@ absl::Status RunLogits(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const AttentionChoice attention, ReadAttention(flags));
   LK_ASSIGN_OR_RETURN(options.attention, ResolveAttention(attention, {}));
   LK_RETURN_IF_ERROR(flags.ReadInt("chunk", {1, 1 << 20}, options.chunk_tokens));
+  LK_RETURN_IF_ERROR(
+      flags.ReadInt("prompt-tokens", {0, int64_t{1} << 40}, options.n_prompt_tokens));
   LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
   LK_ASSIGN_OR_RETURN(const auto weights, model.Weights());
   LK_RETURN_IF_ERROR(ReadCalibration(flags, model, *weights, options.engine));
@@ -41,12 +45,12 @@ absl::Status RunLogits(const FlagValues& flags) {
       const std::vector<int32_t> tokens,
       Prefixed("--tokens-file", ReadTokenFile(flags.Text("tokens-file"), vocab_size)));
   LK_ASSIGN_OR_RETURN(const std::vector<float> logits, ComputeLogits(weights, tokens, options));
-  const auto n_tokens = static_cast<int64_t>(tokens.size());
+  const auto n_tokens = static_cast<int64_t>(logits.size()) / vocab_size;
   const std::string output = flags.Text("output");
   LK_RETURN_IF_ERROR(WriteFloats(output, "logits", {n_tokens, vocab_size}, logits));
   if (flags.Switch("json")) {
-    std::printf("{\"output\":%s,\"n_tokens\":%zu,\"vocab_size\":%d}\n", JsonString(output).c_str(),
-                tokens.size(), vocab_size);
+    std::printf("{\"output\":%s,\"n_tokens\":%lld,\"vocab_size\":%d}\n", JsonString(output).c_str(),
+                static_cast<long long>(n_tokens), vocab_size);
   } else {
     std::fprintf(stderr, "%s: logits [%s, %s]\n", output.c_str(), CountText(n_tokens).c_str(),
                  CountText(vocab_size).c_str());

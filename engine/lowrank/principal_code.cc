@@ -13,7 +13,7 @@
 #include "engine/base/dtype.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/kernels.h"
-#include "engine/lowrank/laplacian.h"
+#include "engine/lowrank/gaussian.h"
 
 namespace lowkey {
 namespace {
@@ -58,7 +58,7 @@ void Multiply(const float* a, int64_t lda, int64_t n_rows, int64_t k, const floa
 // Quantizes numbers u to the levels of a codebook by halving. NaN has level 0.
 class Quantizer {
  public:
-  explicit Quantizer(int bits) : half_(1 << (bits - 1)), book_(LaplacianCodebook(bits)) {}
+  explicit Quantizer(int bits) : half_(1 << (bits - 1)), book_(GaussianCodebook(bits)) {}
   uint32_t Index(float u) const {
     uint32_t index = 0;
     const float* thresholds = book_.thresholds.data();
@@ -199,7 +199,7 @@ uint64_t EscapeMap(absl::Span<const std::byte> bytes, const Tail& tail) {
 // Reads one component's indices into y [64].
 void ReadComponent(const PrincipalCode& code, int bits, int64_t component, const std::byte* from,
                    const float* gains, float* y) {
-  const float* levels = LaplacianCodebook(bits).levels.data();
+  const float* levels = GaussianCodebook(bits).levels.data();
   const float scale = ScaleOf(code, component);
   const uint64_t mask = (uint64_t{1} << bits) - 1;
   for (int64_t t = 0; t < kTokens; t += 8, from += bits) {

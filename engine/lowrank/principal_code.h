@@ -15,7 +15,7 @@ namespace lowkey {
 inline constexpr int64_t kCodedTokens = 64;
 
 // A vector's components are divided by one of these before they are quantized.
-inline constexpr float kCodeGains[] = {1.0f, 1.6f, 2.6f, 4.2f};
+inline constexpr float kCodeGains[] = {0.8f, 1.1f, 1.6f, 2.8f};
 inline constexpr int kCodeGainBits = 2;
 inline constexpr int64_t kCodeGainBytes = kCodedTokens * kCodeGainBits / 8;
 
@@ -62,7 +62,7 @@ struct PrincipalScratch {
 // Encodes 64 vectors, the columns of x [dim][64], and appends the code to `out`:
 //   the components that have bits, one after the other: 64 indices into the codebook of so many
 //     bits, little-endian bits without gaps
-//   64 gains of 2 bits, each an index into {1, 1.6, 2.6, 4.2}
+//   64 gains of 2 bits, each an index into {0.8, 1.1, 1.6, 2.8}
 //   64 bits: whether a vector escapes
 //   the vectors that escape: a scale (float) for every 32 numbers of x - mean, then the numbers
 //     in int8

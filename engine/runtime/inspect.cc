@@ -215,25 +215,31 @@ absl::StatusOr<std::vector<float>> ComputeLogits(std::shared_ptr<const Checkpoin
   EngineOptions engine = options.engine;
   engine.max_batch_tokens = std::max(1, options.chunk_tokens);
   LK_ASSIGN_OR_RETURN(auto runner, OpenFor(std::move(checkpoint), tokens, engine));
+  LK_RETURN_IF_ERROR(CheckRange("prompt tokens", options.n_prompt_tokens, 0,
+                                static_cast<int64_t>(tokens.size()) - 1));
+  const auto first = static_cast<size_t>(options.n_prompt_tokens);  // whose logits are returned
+  const size_t n_prompt = first > 0 ? first : tokens.size();
   LK_ASSIGN_OR_RETURN(const AttentionMechanism* mechanism,
                       runner->FindMechanism(options.attention.mechanism));
   SequenceCache sequence;
   sequence.options = mechanism->Resolve(options.attention);
   LK_RETURN_IF_ERROR(mechanism->CheckAvailable(sequence.options));
-  sequence.n_prompt_tokens = static_cast<int64_t>(tokens.size());
+  sequence.n_prompt_tokens = static_cast<int64_t>(n_prompt);
   const int64_t vocab = runner->config().vocab_size;
-  std::vector<float> out(tokens.size() * vocab);
+  std::vector<float> out((tokens.size() - first) * vocab);
   const auto block = static_cast<size_t>(
       mechanism->prompt_block(sequence.options).value_or(static_cast<int64_t>(tokens.size())));
   absl::Span<const int32_t> chunk;
   for (size_t at = 0; at < tokens.size(); at += chunk.size()) {
-    chunk = tokens.subspan(at, std::min<size_t>(engine.max_batch_tokens, block - at % block));
+    const size_t most = at < n_prompt ? std::min(block - at % block, n_prompt - at) : 1;
+    chunk = tokens.subspan(at, std::min<size_t>(engine.max_batch_tokens, most));
     const ModelRunner::Rows rows{&sequence, static_cast<int64_t>(at), chunk};
     LK_RETURN_IF_ERROR(runner->Step({&rows, 1}));
+    if (at < first) continue;
     std::vector<int64_t> wanted(chunk.size());
     for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = static_cast<int64_t>(i);
     LK_RETURN_IF_ERROR(runner->Logits(wanted, [&](size_t i, absl::Span<const float> logits) {
-      std::copy(logits.begin(), logits.end(), out.begin() + (at + i) * vocab);
+      std::copy(logits.begin(), logits.end(), out.begin() + (at + i - first) * vocab);
     }));
   }
   return out;

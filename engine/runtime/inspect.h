@@ -56,10 +56,14 @@ struct LogitsOptions {
   EngineOptions engine;
   AttentionOptions attention;
   int32_t chunk_tokens = 512;  // rows a step, >= 1
+  // The tokens of the prompt. Those behind it are given one by one, as if the model had generated
+  // them, and only they have logits. 0: all tokens
+  int64_t n_prompt_tokens = 0;
 };
 
-// Logits [n_tokens, vocab_size] of every position, row-major. INVALID_ARGUMENT for an id out of
-// range or no token, OUT_OF_RANGE past the context.
+// Logits [n_tokens, vocab_size] of every position, or of those behind the prompt, row-major.
+// INVALID_ARGUMENT for an id out of range or no token, OUT_OF_RANGE past the context or for a
+// prompt of as many tokens as there are or more.
 absl::StatusOr<std::vector<float>> ComputeLogits(std::shared_ptr<const Checkpoint> checkpoint,
                                                  absl::Span<const int32_t> tokens,
                                                  const LogitsOptions& options);

@@ -12,7 +12,7 @@ namespace lowkey {
 namespace {
 
 // The layout of pieces. Another number parts new files from old ones.
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 
 void Append(const std::vector<float>& numbers, std::string& text) {
   for (const float number : numbers) absl::StrAppendFormat(&text, " %a", number);

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "engine/base/dtype.h"
-#include "engine/lowrank/laplacian.h"
+#include "engine/lowrank/gaussian.h"
 #include "engine/lowrank/principal_basis.h"
 #include "gtest/gtest.h"
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kTokens = kCodedTokens;
 constexpr HeadGroup kGroup{2, 16, 16};
-constexpr double kGains[] = {1, 1.6, 2.6, 4.2};
+constexpr double kGains[] = {0.8, 1.1, 1.6, 2.8};
 
 // Correlated vectors [n_rows][dim] around a mean, whose directions differ in variance.
 std::vector<float> CorrelatedRows(int64_t dim, int64_t n_rows, uint32_t seed) {
@@ -105,7 +105,7 @@ struct Reference {
     if (plan.bits[i] == 0) return 0;
     const double scale = kGains[g] * std::sqrt(static_cast<double>(code.variances[i]));
     double best = std::numeric_limits<double>::infinity();
-    for (const float level : LaplacianCodebook(plan.bits[i]).levels) {
+    for (const float level : GaussianCodebook(plan.bits[i]).levels) {
       if (std::abs(y - level * scale) < std::abs(y - best)) best = level * scale;
     }
     return best;
@@ -194,7 +194,7 @@ TEST_P(PrincipalCodeTest, BytesAreLaidOutAsDocumented) {
     int64_t at = 0;
     for (int64_t i = 0; i < plan_.n_coded; ++i) {
       const int bits = plan_.bits[i];
-      y[i] = LaplacianCodebook(bits).levels[read(at + t * bits, bits)] *
+      y[i] = GaussianCodebook(bits).levels[read(at + t * bits, bits)] *
              kGains[read(gains + 2 * t, 2)] * std::sqrt(static_cast<double>(code_.variances[i]));
       at += bits * kTokens;
     }
@@ -307,7 +307,7 @@ TEST(EncodeComponents, TakesTheNearestLevelUnderTheBestGain) {
   ASSERT_EQ(coded.indices.size(), 10u * kTokens);
   const auto error = [&](int64_t i, int64_t t, int gain, size_t index) {
     const double scale = kGains[gain] * std::sqrt(code.variances[i]);
-    const double level = LaplacianCodebook(coded.bits[i]).levels[index];
+    const double level = GaussianCodebook(coded.bits[i]).levels[index];
     return std::abs(scratch.components[i * kTokens + t] - scale * level);
   };
   for (int64_t t = 0; t < kTokens; ++t) {

@@ -79,7 +79,7 @@ void IndexedRows::Scratch::Reserve(const AttentionGeometry& g, const TokenIndex&
   Grow(rounded, size.n_rows * n);
   Grow(sums, size.n_rows);
   Grow(scales, size.n_rows);
-  Grow(mean_scratch, index.turned_means().ScratchSize(size.n_rows, kPartPages));
+  Grow(mean_scratch, index.turned_means().ScratchSize(size.n_rows));
 }
 
 void IndexedRows::Reserve(const AttentionGeometry& g, const PrincipalShape& shape,

@@ -23,7 +23,7 @@ namespace lowkey {
 // were computed, so that the bits do not depend on it.
 class IndexedRows {
  public:
-  static constexpr int64_t kPartPages = 16;
+  static constexpr int64_t kPartPages = TurnedMeans::kChunk;
   // Reading tokens of smaller shares whole changed SmolLM2's perplexity at 4,096 tokens by less
   // than its standard error, and took up to a ninth of a token's time.
   static constexpr float kLeastShare = 1.0f / 8192;

@@ -9,7 +9,7 @@
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/base/dtype.h"
 #include "engine/base/round_up.h"
-#include "engine/lowrank/laplacian.h"
+#include "engine/lowrank/gaussian.h"
 
 namespace lowkey {
 namespace {
@@ -68,32 +68,26 @@ struct ValuePlace {
   }
 };
 
-// Reads a token's components: fill(first, n, to) copies n bytes, of which each has one of the
-// token's nibbles from `first` on, in the low bits after `half` is shifted away.
-template <int kBits, typename Fill>
-void ReadBand(int64_t first, int64_t n, int half, const Fill& fill, int8_t* to) {
-  constexpr int64_t kAtOnce = 64;
-  uint8_t bytes[kAtOnce];
-  for (int64_t u = 0; u < n; u += kAtOnce) {
-    const int64_t n_bytes = std::min(kAtOnce, n - u);
-    fill(first + u, n_bytes, bytes);
-    for (int place = 0; place < kNibbleBits / kBits; ++place) {
-      int8_t* codes = to + place * n + u;
-      const int shift = half + place * kBits;
-      for (int64_t i = 0; i < n_bytes; ++i) {
-        codes[i] = static_cast<int8_t>(bytes[i] >> shift & ((1 << kBits) - 1));
-      }
+// Reads a token's components of a band: four(u) returns the token's nibbles from u on, each in the
+// low bits of a byte.
+template <int kBits, typename Four>
+void ReadBand(int64_t first, int64_t n, const Four& four, int8_t* to) {
+  constexpr uint32_t kMask = ((1u << kBits) - 1) * 0x01010101u;
+  for (int64_t u = 0; u < n; u += 4) {
+    uint32_t nibbles = four(first + u);
+    for (int place = 0; place < kNibbleBits / kBits; ++place, nibbles >>= kBits) {
+      const uint32_t codes = nibbles & kMask;
+      std::memcpy(to + place * n + u, &codes, sizeof(codes));
     }
   }
 }
 
-template <typename Fill>
-void ReadCodes(const LevelBands& bands, int64_t token, const Fill& fill, int8_t* to) {
-  const int half = token < kHalf ? 0 : kNibbleBits;
+template <typename Four>
+void ReadCodes(const LevelBands& bands, const Four& four, int8_t* to) {
   const int64_t twos = bands.nibbles(0), ones = twos + bands.nibbles(1);
-  ReadBand<4>(0, twos, half, fill, to);
-  ReadBand<2>(twos, bands.nibbles(1), half, fill, to + bands.n[0]);
-  ReadBand<1>(ones, bands.nibbles(2), half, fill, to + bands.n[0] + bands.n[1]);
+  ReadBand<4>(0, twos, four, to);
+  ReadBand<2>(twos, bands.nibbles(1), four, to + bands.n[0]);
+  ReadBand<1>(ones, bands.nibbles(2), four, to + bands.n[0] + bands.n[1]);
 }
 
 // Returns the bits of the components that the bands have of a code, without their indices.
@@ -139,10 +133,10 @@ TokenIndex::TokenIndex(const AttentionGeometry& g, const HeadCodes& codes)
       n_kv_heads_(g.n_kv_heads),
       rest_(g.n_kv_heads),
       turned_means_(codes.inverse_frequencies) {
-  unit_ = LaplacianCodebook(kNibbleBits).levels.back() / LevelBook::kMost;
+  unit_ = GaussianCodebook(kNibbleBits).levels.back() / LevelBook::kMost;
   for (int band = 0; band < kBands; ++band) {
     const int bits = LevelBands::kBits[band];
-    const auto levels = LaplacianCodebook(bits).levels;
+    const auto levels = GaussianCodebook(bits).levels;
     for (int i = 0; i < kNibbleBits / bits; ++i) {
       for (int nibble = 0; nibble < LevelBook::kNibbles; ++nibble) {
         const float level = levels[nibble >> (i * bits) & ((1 << bits) - 1)];
@@ -238,23 +232,27 @@ TokenIndex::Page TokenIndex::PageAt(const AttentionGeometry& g, const std::byte*
 
 float TokenIndex::ReadKey(const Page& page, int64_t token, const LevelBands& bands,
                           int8_t* to) const {
-  const auto fill = [&](int64_t first, int64_t n, uint8_t* bytes) {
-    for (int64_t i = 0; i < n; i += kKeyStep) {
-      std::memcpy(bytes + i, page.keys + KeyPlace(first + i, token % kHalf), kKeyStep);
-    }
+  const int shift = token < kHalf ? 0 : kNibbleBits;
+  const auto four = [&](int64_t nibble) {
+    uint32_t bytes;
+    std::memcpy(&bytes, page.keys + KeyPlace(nibble, token % kHalf), sizeof(bytes));
+    return bytes >> shift;
   };
-  ReadCodes(bands, token, fill, to);
+  ReadCodes(bands, four, to);
   return GainAt(page.key_gains, token);
 }
 
 float TokenIndex::ReadValue(const Page& page, int64_t token, const LevelBands& bands,
                             int8_t* to) const {
   const ValuePlace place{bands.n_nibbles()};
-  const auto fill = [&](int64_t first, int64_t n, uint8_t* bytes) {
-    const uint8_t* from = page.values + place(first, token % kHalf);
-    for (int64_t i = 0; i < n; ++i) bytes[i] = from[4 * i];
+  const int shift = token < kHalf ? 0 : kNibbleBits;
+  const auto four = [&](int64_t nibble) {
+    const uint8_t* from = page.values + place(nibble, token % kHalf);
+    return (from[0] | uint32_t{from[4]} << 8 | uint32_t{from[8]} << 16 |
+            uint32_t{from[12]} << 24) >>
+           shift;
   };
-  ReadCodes(bands, token, fill, to);
+  ReadCodes(bands, four, to);
   return GainAt(page.value_gains, token);
 }
 

@@ -5,10 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "engine/base/dtype.h"
 #include "engine/base/round_up.h"
-#include "engine/lowrank/laplacian.h"
+#include "engine/lowrank/gaussian.h"
 
 namespace lowkey {
 namespace {
@@ -25,7 +26,7 @@ struct Books {
   Books() {
     for (int bits = 1; bits <= kMaxBits; ++bits) {
       Book& book = books[bits];
-      book.code = LaplacianCodebook(bits);
+      book.code = GaussianCodebook(bits);
       for (size_t i = 0; i < book.code.levels.size(); ++i) {
         book.levels[i] = static_cast<int8_t>(std::lround(book.code.levels[i] / Unit()));
       }
@@ -35,7 +36,7 @@ struct Books {
     }
     for (int band = 0; band < kIndexBands; ++band) AddCells(band);
   }
-  static float Unit() { return LaplacianCodebook(kMaxBits).levels.back() / kMostLevel; }
+  static float Unit() { return GaussianCodebook(kMaxBits).levels.back() / kMostLevel; }
 
   struct Book {
     Codebook code;
@@ -43,9 +44,10 @@ struct Books {
   };
   Book books[kMaxBits + 1];
   float scales[256];
-  // parts holds, by band of the index, bits, level and part, the level of that part in units of
-  // kLeadUnit, and without bits the level itself.
-  int8_t parts[kIndexBands][kMaxBits + 1][kMostCells][1 << kMaxBits] = {};
+  // parts holds, by band of the index, bits, and level and part (PartAt), the level of that part in
+  // units of kLeadUnit, and without bits the level itself.
+  int8_t parts[kIndexBands][kMaxBits + 1][kMostCells << kMaxBits] = {};
+  static int PartAt(int level, int part) { return level << kMaxBits | part; }
 
  private:
   void AddCells(int band) {
@@ -54,12 +56,14 @@ struct Books {
       return static_cast<int8_t>(std::clamp<long>(std::lround(x / unit), -kMostLevel, kMostLevel));
     };
     const int index_bits = LevelBands::kBits[band];
-    const Codebook index = LaplacianCodebook(index_bits);
+    const Codebook index = GaussianCodebook(index_bits);
     for (int cell = 0; cell < 1 << index_bits; ++cell) {
-      parts[band][0][cell][0] = level_of(index.levels[cell]);
+      parts[band][0][PartAt(cell, 0)] = level_of(index.levels[cell]);
       for (int bits = 1; bits <= kMaxBits; ++bits) {
-        const Codebook fine = LaplacianCellCodebook(index_bits, cell, bits);
-        for (int i = 0; i < 1 << bits; ++i) parts[band][bits][cell][i] = level_of(fine.levels[i]);
+        const Codebook fine = GaussianCellCodebook(index_bits, cell, bits);
+        for (int i = 0; i < 1 << bits; ++i) {
+          parts[band][bits][PartAt(cell, i)] = level_of(fine.levels[i]);
+        }
       }
     }
   }
@@ -76,12 +80,6 @@ void AddGroups(int64_t begin, int64_t end, int band, std::vector<TokenRest::Grou
   for (int64_t first = begin; first < end; first += kMost) {
     groups.push_back({first, std::min(kMost, end - first), band, 0});
   }
-}
-
-int64_t BytesOf(const std::vector<TokenRest::Group>& groups) {
-  int64_t n = 0;
-  for (const TokenRest::Group& group : groups) n += group.bits;
-  return n;
 }
 
 // Returns by how much a bit more of each of a group's components, which takes a byte, lowers the
@@ -237,28 +235,52 @@ class Encoder {
   std::vector<float> variances_;
 };
 
-// Turns n numbers of kBits each into what the body returns for a number's place and code.
-template <int kBits, typename LevelAt>
-void ReadGroup(const uint8_t* codes, int64_t n, const LevelAt& level_at, int8_t* to) {
-  uint32_t bits = 0;
-  for (int i = 0; i < kBits; ++i) bits |= uint32_t{codes[i]} << (8 * i);
-  for (int64_t i = 0; i < n; ++i, bits >>= kBits) to[i] = level_at(i, bits & ((1u << kBits) - 1));
+// Spreads eight numbers of kBits each, one behind the other, to a byte each.
+template <int kBits>
+uint64_t Spread(uint64_t x) {
+  constexpr auto low = [](int bits) { return (uint64_t{1} << bits) - 1; };
+  x = (x | x << (32 - 4 * kBits)) & low(4 * kBits) * 0x100000001;
+  x = (x | x << (16 - 2 * kBits)) & low(2 * kBits) * 0x1000100010001;
+  return (x | x << (8 - kBits)) & low(kBits) * 0x101010101010101;
 }
 
-template <typename LevelAt>
-void ReadGroup(const TokenRest::Group& group, const uint8_t* codes, const LevelAt& level_at,
-               int8_t* to) {
+// Returns the codes of a group, a byte each.
+template <int kBits>
+uint64_t CodesOf(const uint8_t* bytes) {
+  uint64_t bits = 0;
+  for (int i = 0; i < kBits; ++i) bits |= uint64_t{bytes[i]} << (8 * i);
+  return Spread<kBits>(bits);
+}
+
+uint64_t CodesOf(const TokenRest::Group& group, const uint8_t* bytes) {
   switch (group.bits) {
     case 0:
-      return ReadGroup<0>(codes, group.n, level_at, to);
+      return 0;
     case 1:
-      return ReadGroup<1>(codes, group.n, level_at, to);
+      return CodesOf<1>(bytes);
     case 2:
-      return ReadGroup<2>(codes, group.n, level_at, to);
+      return CodesOf<2>(bytes);
     case 3:
-      return ReadGroup<3>(codes, group.n, level_at, to);
+      return CodesOf<3>(bytes);
     default:
-      return ReadGroup<4>(codes, group.n, level_at, to);
+      return CodesOf<4>(bytes);
+  }
+}
+
+// Writes table[code] of a group's codes to `to`; `code` is the number's byte of `codes`, behind the
+// low bits of what `to` has where kBehind.
+template <bool kBehind>
+void LookUp(uint64_t codes, const int8_t* table, int64_t n, int8_t* to) {
+  const auto all = [&](auto count) {
+    uint64_t before = 0;
+    if (kBehind) std::memcpy(&before, to, count);
+    const uint64_t indices = before << kMaxBits | codes;
+    for (int64_t i = 0; i < count; ++i) to[i] = table[indices >> (8 * i) & 255];
+  };
+  if (n == TokenRest::Group::kMost) {
+    all(std::integral_constant<int64_t, TokenRest::Group::kMost>());
+  } else {
+    all(n);
   }
 }
 
@@ -297,6 +319,7 @@ TokenRest::Half TokenRest::PlanHalf(absl::Span<const float> variances, const Lev
   for (Group group : groups) {
     if (group.band < kIndexBands) {
       half.refined.push_back(group);
+      half.n_refined_bytes += group.bits;
     } else if (group.bits > 0) {
       group.first -= half.first;
       half.numbers.push_back(group);
@@ -315,7 +338,7 @@ void TokenRest::AddValues(const PrincipalCode& code, const LevelBands& bands, in
 
 uint8_t TokenRest::PartOf(float number, const Group& group, uint8_t level) {
   const auto thresholds =
-      LaplacianCellCodebook(LevelBands::kBits[group.band], level, group.bits).thresholds;
+      GaussianCellCodebook(LevelBands::kBits[group.band], level, group.bits).thresholds;
   // NaN is in the first part.
   const auto n = std::count_if(thresholds.begin(), thresholds.end(),
                                [number](float threshold) { return number >= threshold; });
@@ -350,25 +373,21 @@ float TokenRest::Read(const Half& half, const std::byte* from, int8_t* levels) {
   const Books& books = AllBooks();
   const auto* codes = reinterpret_cast<const uint8_t*>(from);
   const float scale = books.scales[*codes++];
-  codes += BytesOf(half.refined);
+  codes += half.n_refined_bytes;
   for (const Group& group : half.numbers) {
-    const int8_t* of_code = books.books[group.bits].levels.data();
-    ReadGroup(
-        group, codes, [of_code](int64_t, uint32_t code) { return of_code[code]; },
-        levels + group.first);
+    LookUp<false>(CodesOf(group, codes), books.books[group.bits].levels.data(), group.n,
+                  levels + group.first);
     codes += group.bits;
   }
   return scale;
 }
 
 void TokenRest::ReadLead(const Half& half, const std::byte* from, int8_t* codes) {
+  const Books& books = AllBooks();
   const auto* parts = reinterpret_cast<const uint8_t*>(from) + 1;
   for (const Group& group : half.refined) {
-    int8_t* of_group = codes + group.first;
-    const auto& levels = AllBooks().parts[group.band][group.bits];
-    ReadGroup(
-        group, parts, [&](int64_t i, uint32_t part) { return levels[of_group[i]][part]; },
-        of_group);
+    LookUp<true>(CodesOf(group, parts), books.parts[group.band][group.bits], group.n,
+                 codes + group.first);
     parts += group.bits;
   }
 }

@@ -33,6 +33,7 @@ class TokenRest {
   // scale * level_j * row j.
   struct Half {
     std::vector<Group> refined;  // the index's components
+    int64_t n_refined_bytes = 0;
     int64_t first = 0;           // the numbers are the components from this one on
     std::vector<Group> numbers;  // counted from `first`, all with bits
     int64_t n_bytes = 0;
@@ -77,7 +78,7 @@ class TokenRest {
   // more bits of them. Their unit is kLeadUnit times that of the index's levels, so that those of
   // an outermost cell have room beyond the index's largest.
   static constexpr int kMostLevel = 127;
-  static constexpr float kLeadUnit = 1.5f * static_cast<float>(LevelBook::kMost) / kMostLevel;
+  static constexpr float kLeadUnit = 1.65f * static_cast<float>(LevelBook::kMost) / kMostLevel;
   static void ReadLead(const Half& half, const std::byte* from, int8_t* codes);
 
  private:

@@ -18,10 +18,13 @@ class TurnedMeans {
   // page slow turns are polynomials of degree 3, off by less than 0.003 of what they turn.
   void Turn(const float* mean, int64_t page, float* columns) const;
 
-  // Pages holds the turns of one position of each page: of the first for frequencies that turn by
-  // more than 1 within a page, of the middle for the others. It keeps its memory between calls.
+  // Pages holds what scores need of each page, of which kChunk are scored together. It keeps its
+  // memory between calls.
+  static constexpr int64_t kChunk = 16;
   struct Pages {
-    std::vector<float> cos, sin;  // [n_pages][key_dim / 2]
+    std::vector<float> cos, sin;  // [n_pages][fast frequencies, padded]: at the first position
+    std::vector<float> powers;    // [n_pages / kChunk][2 slow frequencies][kChunk][kPowers]
+    int64_t n = 0;                // a multiple of kChunk
   };
   // Gives `pages` those of pages 0 to n_pages - 1.
   void Grow(int64_t n_pages, Pages& pages) const;
@@ -37,19 +40,30 @@ class TurnedMeans {
     int64_t ld_scores = 0;
   };
   void Score(const Scored& scored, const Pages& pages, std::vector<float>& scratch) const;
-  // Returns the numbers of Score's scratch for so many rows and pages.
-  int64_t ScratchSize(int64_t n_rows, int64_t n_pages) const {
-    return n_rows * n_pages * n_terms() + 2 * static_cast<int64_t>(frequencies_.size());
-  }
+  // Returns the numbers of Score's scratch for so many rows.
+  int64_t ScratchSize(int64_t n_rows) const;
 
  private:
   // A page's scores are sums of these terms: cosines and sines of the fast frequencies, and powers
   // of the position.
   static constexpr int64_t kPowers = 4;
+  // Turned are a row's products with the mean: of each pair (q1, q2) with (m1, m2), q1 m1 + q2 m2
+  // and q2 m1 - q1 m2, which turn as a pair does.
+  struct Turned {
+    float *fast = nullptr, *fast_odd = nullptr;  // [n_fast_, padded]
+    float* slow = nullptr;                       // [n_slow()], then the odd ones
+  };
+  int64_t n_slow() const { return static_cast<int64_t>(frequencies_.size()) - n_fast_; }
   int64_t n_terms() const { return 2 * n_fast_ + kPowers; }
+  int64_t n_fast_padded() const;
+  int64_t row_size() const { return 2 * (n_fast_padded() + n_slow()); }
+  Turned TurnedAt(float* row) const;
+  void FindProducts(const float* q, const float* mean, const Turned& row) const;
+  // Writes the terms of a row for a page, and up to n_fast_padded() - n_fast_ numbers behind them.
+  void FindTerms(const Turned& row, const Pages& pages, int64_t page, const float* powers,
+                 float* terms) const;
   // Returns a position for which Pages has the turn of frequency i.
   double PositionOf(int64_t i, int64_t page) const;
-  void FindTerms(const float* q, const float* a, const float* b, float* terms) const;
 
   const std::vector<double> frequencies_;
   int64_t n_fast_ = 0;        // the first frequencies, behind which all are slow

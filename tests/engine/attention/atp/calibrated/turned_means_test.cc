@@ -33,16 +33,18 @@ TEST(TurnedMeans, TurnAsRopeDoes) {
   }
 }
 
-TEST(TurnedMeans, ScoreEveryRowAtEveryPosition) {
-  const TurnedMeans means(Codes().inverse_frequencies);
-  const std::vector<float> mean = Random(12, 2), queries = Random(3 * 20, 3);
+// Expects the scores of pages [13, 19) to be the products with what Turn gives.
+void ExpectScores(const std::vector<double>& frequencies) {
+  const TurnedMeans means(frequencies);
+  const auto half = static_cast<int64_t>(frequencies.size()), dim = 2 * half;
+  const std::vector<float> mean = Random(dim, 2), queries = Random(3 * 20, 3);
   TurnedMeans::Pages pages;
   means.Grow(2, pages);
-  means.Grow(9, pages);  // goes on where it was
+  means.Grow(19, pages);  // goes on where it was
   means.Grow(4, pages);
-  constexpr int64_t kBegin = 3, kEnd = 9, kLd = 500;
-  std::vector<float> scratch(means.ScratchSize(3, kEnd - kBegin)), scores(3 * kLd, 7.0f),
-      columns(12 * kPageTokens);
+  constexpr int64_t kBegin = 13, kEnd = 19, kLd = 500;
+  std::vector<float> scratch(means.ScratchSize(3)), scores(3 * kLd, 7.0f),
+      columns(dim * kPageTokens);
   means.Score({queries.data(), 20, 3, mean.data(), kBegin, kEnd, scores.data(), kLd}, pages,
               scratch);
   for (int64_t r = 0; r < 3; ++r) {
@@ -53,12 +55,18 @@ TEST(TurnedMeans, ScoreEveryRowAtEveryPosition) {
       }
       if (i % kPageTokens == 0) means.Turn(mean.data(), kBegin + i / kPageTokens, columns.data());
       double want = 0;
-      for (int64_t j = 0; j < 12; ++j) {
+      for (int64_t j = 0; j < dim; ++j) {
         want += queries[r * 20 + j] * columns[j * kPageTokens + i % kPageTokens];
       }
       EXPECT_NEAR(scores[r * kLd + i], want, 1e-5) << r << ", " << i;
     }
   }
+}
+
+TEST(TurnedMeans, ScoreEveryRowAtEveryPosition) {
+  ExpectScores(Codes().inverse_frequencies);
+  ExpectScores({1, 0.3, 0.2});
+  ExpectScores({1e-3, 1e-4});
 }
 
 // The scores of a page are the same bits whatever pages and rows are scored with it.
@@ -67,7 +75,7 @@ TEST(TurnedMeans, ScoresDoNotDependOnCompany) {
   const std::vector<float> mean = Random(12, 4), queries = Random(7 * 12, 5);
   TurnedMeans::Pages pages;
   means.Grow(40, pages);
-  std::vector<float> scratch(means.ScratchSize(7, 16)), all(7 * 1024), one(kPageTokens);
+  std::vector<float> scratch(means.ScratchSize(7)), all(7 * 1024), one(kPageTokens);
   means.Score({queries.data(), 12, 7, mean.data(), 16, 32, all.data(), 1024}, pages, scratch);
   for (int64_t r = 0; r < 7; ++r) {
     for (int64_t page = 16; page < 32; ++page) {

@@ -1,5 +1,5 @@
-#ifndef LOWKEY_ENGINE_LOWRANK_LAPLACIAN_H_
-#define LOWKEY_ENGINE_LOWRANK_LAPLACIAN_H_
+#ifndef LOWKEY_ENGINE_LOWRANK_GAUSSIAN_H_
+#define LOWKEY_ENGINE_LOWRANK_GAUSSIAN_H_
 
 #include "absl/types/span.h"
 
@@ -8,8 +8,7 @@ namespace lowkey {
 // Codes of a number have 1 to this many bits.
 inline constexpr int kMaxCodeBits = 8;
 
-// A quantizer of least squared error (Lloyd-Max) for a Laplacian of variance 1. Its long tail is
-// why principal components are coded with it and not with the quantizer of a Gaussian.
+// A quantizer of least squared error (Lloyd-Max; Max, 1960) for a Gaussian of variance 1.
 struct Codebook {
   absl::Span<const float> levels;      // [2^bits], ascending
   absl::Span<const float> thresholds;  // [2^bits - 1]: a number from threshold i on has level i + 1
@@ -17,17 +16,17 @@ struct Codebook {
 
 // Returns the codebook of 1..kMaxCodeBits bits, symmetric around 0, which lives as long as the
 // program. Any thread.
-Codebook LaplacianCodebook(int bits);
+Codebook GaussianCodebook(int bits);
 
 // Returns the quantizer of least squared error, with 2^part_bits levels, for those numbers that the
 // codebook of `bits` (1..4) gives level `index`. part_bits is 1..4; it lives as long as the
 // program. Any thread.
-Codebook LaplacianCellCodebook(int bits, int index, int part_bits);
+Codebook GaussianCellCodebook(int bits, int index, int part_bits);
 
-// Returns the squared error of the Lloyd-Max quantizer of 0..kMaxCodeBits bits for a Gaussian of
-// variance 1 (Max, 1960). Bits are given to components by it.
+// Returns the squared error of the codebook of 0..kMaxCodeBits bits. Bits are given to components
+// by it.
 double GaussianDistortion(int bits);
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_LOWRANK_LAPLACIAN_H_
+#endif  // LOWKEY_ENGINE_LOWRANK_GAUSSIAN_H_
