@@ -13,7 +13,7 @@
 #include "engine/base/dtype.h"
 #include "engine/base/status_macros.h"
 #include "engine/kernels/kernels.h"
-#include "engine/lowrank/gaussian.h"
+#include "engine/lowrank/codebook.h"
 
 namespace lowkey {
 namespace {
@@ -58,7 +58,7 @@ void Multiply(const float* a, int64_t lda, int64_t n_rows, int64_t k, const floa
 // Quantizes numbers u to the levels of a codebook by halving. NaN has level 0.
 class Quantizer {
  public:
-  explicit Quantizer(int bits) : half_(1 << (bits - 1)), book_(GaussianCodebook(bits)) {}
+  Quantizer(Density density, int bits) : half_(1 << (bits - 1)), book_(CodebookOf(density, bits)) {}
   uint32_t Index(float u) const {
     uint32_t index = 0;
     const float* thresholds = book_.thresholds.data();
@@ -88,7 +88,7 @@ void AddErrors(const PrincipalCode& code, const BitPlan& plan, int64_t component
     }
     return;
   }
-  const Quantizer quantizer(plan.bits[component]);
+  const Quantizer quantizer(plan.density, plan.bits[component]);
   for (int g = 0; g < kNumGains; ++g) {
     const float scale = kCodeGains[g] * ScaleOf(code, component);
     const float inverse = 1 / scale;
@@ -104,7 +104,7 @@ void AddErrors(const PrincipalCode& code, const BitPlan& plan, int64_t component
 void AppendComponent(const PrincipalCode& code, const BitPlan& plan, int64_t component,
                      const float* y, const uint8_t* gains, std::vector<std::byte>& out) {
   const int bits = plan.bits[component];
-  const Quantizer quantizer(bits);
+  const Quantizer quantizer(plan.density, bits);
   float inverses[kNumGains];
   for (int g = 0; g < kNumGains; ++g) inverses[g] = 1 / (kCodeGains[g] * ScaleOf(code, component));
   for (int64_t t = 0; t < kTokens; t += 8) {
@@ -197,9 +197,10 @@ uint64_t EscapeMap(absl::Span<const std::byte> bytes, const Tail& tail) {
 }
 
 // Reads one component's indices into y [64].
-void ReadComponent(const PrincipalCode& code, int bits, int64_t component, const std::byte* from,
-                   const float* gains, float* y) {
-  const float* levels = GaussianCodebook(bits).levels.data();
+void ReadComponent(const PrincipalCode& code, const BitPlan& plan, int64_t component,
+                   const std::byte* from, const float* gains, float* y) {
+  const int bits = plan.bits[component];
+  const float* levels = CodebookOf(plan.density, bits).levels.data();
   const float scale = ScaleOf(code, component);
   const uint64_t mask = (uint64_t{1} << bits) - 1;
   for (int64_t t = 0; t < kTokens; t += 8, from += bits) {
@@ -259,12 +260,13 @@ int64_t MaxCodeBytes(int64_t dim, double bits_per_number) {
 void EncodeComponents(const PrincipalCode& code, const float* x, PrincipalScratch& scratch,
                       CodedComponents& out) {
   BitPlan plan;
+  plan.density = Density::kGaussian;
   plan.bits = out.bits;
   plan.bits.resize(code.dim);
   out.gains = ChooseGains(code, plan, x, scratch);
   out.indices.clear();
   for (size_t i = 0; i < out.bits.size(); ++i) {
-    const Quantizer quantizer(out.bits[i]);
+    const Quantizer quantizer(plan.density, out.bits[i]);
     for (int64_t t = 0; t < kTokens; ++t) {
       const float scale = kCodeGains[out.gains[t]] * ScaleOf(code, static_cast<int64_t>(i));
       const float u = scratch.components[i * kTokens + t] / scale;
@@ -316,7 +318,7 @@ absl::Status DecodeVectors(const PrincipalCode& code, const BitPlan& plan,
   scratch.components.resize(dim * kTokens);
   const std::byte* from = bytes.data();
   for (int64_t i = 0; i < plan.n_coded; ++i) {
-    ReadComponent(code, plan.bits[i], i, from, gains, scratch.components.data() + i * kTokens);
+    ReadComponent(code, plan, i, from, gains, scratch.components.data() + i * kTokens);
     from += plan.bits[i] * kTokens / 8;
   }
   if (plan.n_coded > 0) {

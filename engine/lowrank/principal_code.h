@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "engine/lowrank/codebook.h"
 
 namespace lowkey {
 
@@ -38,6 +39,9 @@ struct PrincipalCode {
 
 // The bits that each component of a code has, and what follows from them.
 struct BitPlan {
+  // What components are quantized for, once a gain divides them. They are nearly Gaussian, but the
+  // longer tail of a Laplacian loses less where whole vectors are coded and none is read exactly.
+  Density density = Density::kLaplacian;
   std::vector<uint8_t> bits;  // [dim], 0..8, descending
   int64_t n_coded = 0;        // components that have bits: the first ones
   double expected_error = 0;  // sum over components of variance times distortion
@@ -74,7 +78,7 @@ struct PrincipalScratch {
 void EncodeVectors(const PrincipalCode& code, const BitPlan& plan, const float* x,
                    PrincipalScratch& scratch, std::vector<std::byte>& out);
 
-// The same without escapes: the first components of 64 vectors, as indices.
+// The same for a Gaussian and without escapes: the first components of 64 vectors, as indices.
 struct CodedComponents {
   std::vector<uint8_t> bits;                  // of each component, 1..8: at most the code's dim
   std::vector<uint8_t> indices;               // [bits.size()][64], into the codebook of its bits

@@ -9,7 +9,7 @@
 #include "engine/attention/pages/paged_kv.h"
 #include "engine/base/dtype.h"
 #include "engine/base/round_up.h"
-#include "engine/lowrank/gaussian.h"
+#include "engine/lowrank/codebook.h"
 
 namespace lowkey {
 namespace {
@@ -133,10 +133,10 @@ TokenIndex::TokenIndex(const AttentionGeometry& g, const HeadCodes& codes)
       n_kv_heads_(g.n_kv_heads),
       rest_(g.n_kv_heads),
       turned_means_(codes.inverse_frequencies) {
-  unit_ = GaussianCodebook(kNibbleBits).levels.back() / LevelBook::kMost;
+  unit_ = CodebookOf(Density::kGaussian, kNibbleBits).levels.back() / LevelBook::kMost;
   for (int band = 0; band < kBands; ++band) {
     const int bits = LevelBands::kBits[band];
-    const auto levels = GaussianCodebook(bits).levels;
+    const auto levels = CodebookOf(Density::kGaussian, bits).levels;
     for (int i = 0; i < kNibbleBits / bits; ++i) {
       for (int nibble = 0; nibble < LevelBook::kNibbles; ++nibble) {
         const float level = levels[nibble >> (i * bits) & ((1 << bits) - 1)];

@@ -9,7 +9,7 @@
 
 #include "engine/base/dtype.h"
 #include "engine/base/round_up.h"
-#include "engine/lowrank/gaussian.h"
+#include "engine/lowrank/codebook.h"
 
 namespace lowkey {
 namespace {
@@ -26,7 +26,7 @@ struct Books {
   Books() {
     for (int bits = 1; bits <= kMaxBits; ++bits) {
       Book& book = books[bits];
-      book.code = GaussianCodebook(bits);
+      book.code = CodebookOf(Density::kGaussian, bits);
       for (size_t i = 0; i < book.code.levels.size(); ++i) {
         book.levels[i] = static_cast<int8_t>(std::lround(book.code.levels[i] / Unit()));
       }
@@ -36,7 +36,9 @@ struct Books {
     }
     for (int band = 0; band < kIndexBands; ++band) AddCells(band);
   }
-  static float Unit() { return GaussianCodebook(kMaxBits).levels.back() / kMostLevel; }
+  static float Unit() {
+    return CodebookOf(Density::kGaussian, kMaxBits).levels.back() / kMostLevel;
+  }
 
   struct Book {
     Codebook code;
@@ -56,7 +58,7 @@ struct Books {
       return static_cast<int8_t>(std::clamp<long>(std::lround(x / unit), -kMostLevel, kMostLevel));
     };
     const int index_bits = LevelBands::kBits[band];
-    const Codebook index = GaussianCodebook(index_bits);
+    const Codebook index = CodebookOf(Density::kGaussian, index_bits);
     for (int cell = 0; cell < 1 << index_bits; ++cell) {
       parts[band][0][PartAt(cell, 0)] = level_of(index.levels[cell]);
       for (int bits = 1; bits <= kMaxBits; ++bits) {

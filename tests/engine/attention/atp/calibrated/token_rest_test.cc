@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/lowrank/gaussian.h"
+#include "engine/lowrank/codebook.h"
 #include "gtest/gtest.h"
 
 namespace lowkey {
@@ -146,9 +146,10 @@ TEST(TokenRest, ReadsNumbersOfAnySizeWithTheSameRelativeError) {
 }
 
 TEST(TokenRest, EachBitMoreOfALevelHalvesItsError) {
-  const float unit = GaussianCodebook(4).levels.back() / LevelBook::kMost * TokenRest::kLeadUnit;
+  const float unit =
+      CodebookOf(Density::kGaussian, 4).levels.back() / LevelBook::kMost * TokenRest::kLeadUnit;
   for (int band = 0; band < LevelBands::kBands; ++band) {
-    const Codebook book = GaussianCodebook(LevelBands::kBits[band]);
+    const Codebook book = CodebookOf(Density::kGaussian, LevelBands::kBits[band]);
     std::mt19937 rng(7);
     std::normal_distribution<float> normal;
     TokenRest::Half half;
