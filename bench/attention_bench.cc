@@ -218,8 +218,8 @@ double CpuSeconds() {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
-// Reads other memory, as a model's step reads its weights, so that the next step finds little of the
-// cache in the processor.
+// Reads other memory, as a model's step reads its weights, so that the next step finds little of
+// its cache in the processor.
 void ReadOther(ThreadPool& pool) {
   constexpr int64_t kParts = 64, kPart = int64_t{1} << 18;
   static const auto* const other = new std::vector<uint64_t>(kParts * kPart, 1);

@@ -1,4 +1,4 @@
-"""Measures by how much ways to attend change the model's predictions: KL divergence from exact attention.
+"""Measures the KL divergence of predictions by ways to attend from those by exact attention.
 
 python3 bench/divergence.py --model M --try "atp" --try "atp --aim small" TEXT...
 
@@ -30,6 +30,8 @@ def main():
     parser.add_argument("--generated", type=int, default=256, help="of them, behind the prompt")
     parser.add_argument("--windows", type=int, default=1, help="of each text")
     args = parser.parse_args()
+    if not 0 < args.generated < args.context or args.windows < 1:
+        parser.error("expected 0 < generated < context, and at least one window")
     per_text = {attempt: [] for attempt in args.tries}
     with tempfile.TemporaryDirectory() as folder:
         for text in args.texts:
@@ -64,7 +66,7 @@ def windows_of(args, text):
 
 
 def log_probabilities(args, ids, attempt):
-    """Returns the logarithms of probabilities [generated, vocabulary] behind the tokens of a window."""
+    """Returns the log-probabilities [generated, vocabulary] behind the tokens of a window."""
     output = f"{ids}.safetensors"
     run(args, "logits", "--tokens-file", ids, "--output", output, "--model", args.model,
         "--dtype", "auto", "--prompt-tokens", args.context - args.generated,

@@ -8,10 +8,10 @@ namespace lowkey {
 // Asks memory for the lines of n_bytes from `at` on, into the second cache: the first one waits for
 // few lines at a time.
 inline void Prefetch(const void* at, int64_t n_bytes) {
-  constexpr int64_t kLine = 64;
-  const auto before = static_cast<int64_t>(reinterpret_cast<uintptr_t>(at) % kLine);
-  for (int64_t i = -before; i < n_bytes; i += kLine) {
-    __builtin_prefetch(static_cast<const char*>(at) + i, 0, 2);
+  constexpr uintptr_t kLine = 64;
+  const auto begin = reinterpret_cast<uintptr_t>(at), end = begin + n_bytes;
+  for (uintptr_t line = begin / kLine * kLine; line < end; line += kLine) {
+    __builtin_prefetch(reinterpret_cast<const void*>(line), 0, 2);
   }
 }
 

@@ -62,8 +62,8 @@ struct LogitsOptions {
 };
 
 // Logits [n_tokens, vocab_size] of every position, or of those behind the prompt, row-major.
-// INVALID_ARGUMENT for an id out of range or no token, OUT_OF_RANGE past the context or for a
-// prompt of as many tokens as there are or more.
+// INVALID_ARGUMENT for an id out of range, no token or a prompt that leaves none behind it,
+// OUT_OF_RANGE past the context.
 absl::StatusOr<std::vector<float>> ComputeLogits(std::shared_ptr<const Checkpoint> checkpoint,
                                                  absl::Span<const int32_t> tokens,
                                                  const LogitsOptions& options);

@@ -346,6 +346,9 @@ TEST_F(BinaryTest, LogitsAreWrittenForEveryToken) {
   const auto file = OpenSafetensors(output);
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->index.tensors.at("logits").shape, (std::vector<int64_t>{4, 4096}));
+  const Ran behind = RunLowkey({"logits", "--model", model_.path(), "--tokens-file", ids,
+                                "--output", output, "--prompt-tokens", "3", "--json"});
+  EXPECT_EQ(nlohmann::json::parse(behind.output)["n_tokens"], 1);
   WriteFileOrDie(ids, "1 5 six\n");
   const Ran bad =
       RunLowkey({"logits", "--model", model_.path(), "--tokens-file", ids, "--output", output});

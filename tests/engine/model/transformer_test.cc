@@ -287,6 +287,32 @@ TEST(AtpModel, ExactPrefillHasStandardsBits) {
   EXPECT_TRUE(SameBits(Logits("gqa", tokens, atp), Logits("gqa", tokens, Options(kFloat32))));
 }
 
+// Tokens behind the prompt, which its blocks are compressed for, are given one by one.
+TEST(AtpModel, LogitsBehindAPromptAreThoseOfGeneratedTokens) {
+  const std::vector<int32_t> tokens = RandomTokens(128, 128, 6);
+  const auto behind = [&](LogitsOptions options) {
+    options.n_prompt_tokens = 118;
+    return Logits("gqa", tokens, options);
+  };
+  const std::vector<float> all = Logits("gqa", tokens, Options(kFloat32));
+  const std::vector<float> exact = behind(Options(kFloat32));
+  EXPECT_TRUE(SameBits(exact, {all.end() - static_cast<int64_t>(exact.size()), all.end()}));
+  EXPECT_EQ(exact.size() * 128, all.size() * 10);
+  LogitsOptions atp = Options(kFloat32, 64);
+  atp.attention.mechanism = Mechanism::kAtp;
+  atp.attention.atp = {RankFixed{4}, AtpBasis::kLayer, AtpPrefill::kExact, 64, 4, 0};
+  const std::vector<float> low = behind(atp);
+  ASSERT_EQ(low.size(), exact.size());
+  EXPECT_FALSE(SameBits(low, exact));
+  atp.chunk_tokens = 7;
+  EXPECT_TRUE(SameBits(behind(atp), low));
+  for (const int64_t n_prompt_tokens : {-1, 128, 129}) {
+    atp.n_prompt_tokens = n_prompt_tokens;
+    EXPECT_EQ(ComputeLogits(OpenCheckpoint(ModelOf("gqa")).value(), tokens, atp).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST(AtpModel, CompressedChunksGiveTheSameBits) {
   const std::vector<int32_t> tokens = RandomTokens(128, 128, 5);
   for (EngineOptions::Dtype dtype : {kFloat32, kBFloat16}) {

@@ -165,8 +165,12 @@ void TurnedMeans::Score(const Scored& scored, const Pages& pages,
   for (int64_t begin = scored.begin, end; begin < scored.end; begin = end) {
     const int64_t chunk = begin / kChunk;
     end = std::min(scored.end, (chunk + 1) * kChunk);
-    of_powers.b = pages.powers.data() + chunk * 2 * n_slow() * n_columns;
-    Kernels().Gemm(StorageType::kFloat32, of_powers);
+    if (n_slow() == 0) {
+      std::fill_n(sums, n_rows * n_columns, 0.0f);
+    } else {
+      of_powers.b = pages.powers.data() + chunk * 2 * n_slow() * n_columns;
+      Kernels().Gemm(StorageType::kFloat32, of_powers);
+    }
     for (int64_t r = 0; r < n_rows; ++r) {
       const Turned row = TurnedAt(rows + r * row_size());
       for (int64_t page = begin; page < end; ++page) {

@@ -175,6 +175,35 @@ TEST(TokenRest, EachBitMoreOfALevelHalvesItsError) {
   }
 }
 
+TEST(TokenRest, ReadsGroupsOfAnySizeAndNothingBehindThem) {
+  const float unit = CodebookOf(Density::kGaussian, 4).levels.back() / LevelBook::kMost;
+  std::mt19937 rng(9);
+  for (int band = 0; band < LevelBands::kBands; ++band) {
+    for (int bits = 0; bits <= 4; ++bits) {
+      for (int64_t n = 1; n <= TokenRest::Group::kMost; ++n) {
+        const int index_bits = LevelBands::kBits[band];
+        TokenRest::Half half;
+        half.refined = {{2, n, band, bits}};
+        uint64_t parts = rng() | uint64_t{rng()} << 32;
+        std::byte rest[9] = {};
+        for (int i = 0; i < bits; ++i) rest[1 + i] = static_cast<std::byte>(parts >> (8 * i));
+        std::vector<int8_t> codes(14, -7), want = codes;
+        for (int64_t i = 2; i < 2 + n; ++i, parts >>= bits) {
+          const int cell = static_cast<int>(rng() % (1u << index_bits));
+          const auto part = static_cast<size_t>(parts & ((1u << bits) - 1));
+          const float level = bits == 0 ? CodebookOf(Density::kGaussian, index_bits).levels[cell]
+                                        : GaussianCellCodebook(index_bits, cell, bits).levels[part];
+          codes[i] = static_cast<int8_t>(cell);
+          want[i] = static_cast<int8_t>(
+              std::clamp<long>(std::lround(level / (unit * TokenRest::kLeadUnit)), -127, 127));
+        }
+        TokenRest::ReadLead(half, rest, codes.data());
+        EXPECT_EQ(codes, want) << band << ", " << bits << ", " << n;
+      }
+    }
+  }
+}
+
 TEST(TokenRest, AVectorHasAScaleOfItsOwn) {
   const PrincipalCode code = FallingCode(kDim);
   const TokenRest::Half half = Keys(code);
