@@ -191,48 +191,53 @@ void HostAtp::AttendRows(const LayerRows& rows, const RowBlockTask& task, int th
   block.Finish(segments_[task.segment], task, rows);
 }
 
+void HostAtp::ScoreSpread(const LayerRows& rows, SpreadTask& spread, int64_t part, int thread) {
+  const RowBlockTask& task = row_tasks_[spread.task];
+  const IndexedBlocks blocks = IndexedOf(task, rows.layer);
+  RowBlock& block = row_blocks_[thread];
+  if (part < 0) {
+    BeginRows(rows, task, thread);
+    block.SavePart(spread.near.data());
+  } else {
+    block.Begin(context_.geometry, segments_[task.segment], task, rows);
+    spread.rows.ScorePart(blocks, part, block, scratch_[thread]);
+  }
+  if (spread.n_left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  block.TakePart(spread.near.data());
+  spread.rows.Choose(blocks, block);
+  block.SavePart(spread.near.data());
+  spread.n_left.store(spread.n_parts, std::memory_order_relaxed);
+}
+
+void HostAtp::ReadSpread(const LayerRows& rows, SpreadTask& spread, int64_t part, int thread) {
+  const RowBlockTask& task = row_tasks_[spread.task];
+  const IndexedBlocks blocks = IndexedOf(task, rows.layer);
+  spread.rows.ReadPart(blocks, part, task.n_tokens * context_.geometry.group());
+  if (spread.n_left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  RowBlock& block = row_blocks_[thread];
+  block.Begin(context_.geometry, segments_[task.segment], task, rows);
+  block.TakePart(spread.near.data());
+  spread.rows.Finish(blocks, block);
+  block.Finish(segments_[task.segment], task, rows);
+}
+
 void HostAtp::AttendSpread(const LayerRows& rows) {
   // The parts of the tasks, one after the other; the first part of each reads exactly.
   int64_t most_parts = 0;
-  for (size_t i = 0; i < n_spread_; ++i) most_parts = std::max(most_parts, spread_[i].n_parts);
+  for (size_t i = 0; i < n_spread_; ++i) {
+    most_parts = std::max(most_parts, spread_[i].n_parts);
+    spread_[i].n_left.store(spread_[i].n_parts + 1, std::memory_order_relaxed);
+  }
   const auto n_spread = static_cast<int64_t>(n_spread_);
-  const auto begin = [&](const SpreadTask& spread, int thread) -> RowBlock& {
-    const RowBlockTask& task = row_tasks_[spread.task];
-    row_blocks_[thread].Begin(context_.geometry, segments_[task.segment], task, rows);
-    return row_blocks_[thread];
-  };
   context_.pool->ParallelFor(n_spread * (most_parts + 1), [&](int64_t i, int thread) {
     SpreadTask& spread = spread_[i / (most_parts + 1)];
-    const RowBlockTask& task = row_tasks_[spread.task];
     const int64_t part = i % (most_parts + 1) - 1;
-    if (part < 0) {
-      BeginRows(rows, task, thread);
-      row_blocks_[thread].SavePart(spread.near.data());
-    } else if (part < spread.n_parts) {
-      const IndexedBlocks blocks = IndexedOf(task, rows.layer);
-      spread.rows.ScorePart(blocks, part, begin(spread, thread), scratch_[thread]);
-    }
+    if (part < spread.n_parts) ScoreSpread(rows, spread, part, thread);
   });
-  context_.pool->ParallelFor(n_spread, [&](int64_t i, int thread) {
-    SpreadTask& spread = spread_[i];
-    RowBlock& block = begin(spread, thread);
-    block.TakePart(spread.near.data());
-    spread.rows.Choose(IndexedOf(row_tasks_[spread.task], rows.layer), block);
-    block.SavePart(spread.near.data());
-  });
-  context_.pool->ParallelFor(n_spread * most_parts, [&](int64_t i, int) {
+  context_.pool->ParallelFor(n_spread * most_parts, [&](int64_t i, int thread) {
     SpreadTask& spread = spread_[i / most_parts];
-    const RowBlockTask& task = row_tasks_[spread.task];
-    const int64_t part = i % most_parts, n_rows = task.n_tokens * context_.geometry.group();
-    if (part < spread.n_parts) spread.rows.ReadPart(IndexedOf(task, rows.layer), part, n_rows);
-  });
-  context_.pool->ParallelFor(n_spread, [&](int64_t i, int thread) {
-    SpreadTask& spread = spread_[i];
-    const RowBlockTask& task = row_tasks_[spread.task];
-    RowBlock& block = begin(spread, thread);
-    block.TakePart(spread.near.data());
-    spread.rows.Finish(IndexedOf(task, rows.layer), block);
-    block.Finish(segments_[task.segment], task, rows);
+    const int64_t part = i % most_parts;
+    if (part < spread.n_parts) ReadSpread(rows, spread, part, thread);
   });
 }
 

@@ -1,6 +1,8 @@
 #ifndef LOWKEY_ENGINE_ATTENTION_ATP_HOST_H_
 #define LOWKEY_ENGINE_ATTENTION_ATP_HOST_H_
 
+#include <atomic>
+#include <deque>
 #include <vector>
 
 #include "engine/attention/atp/calibrated/indexed_rows.h"
@@ -29,6 +31,17 @@ class HostAtp : public AtpPolicy {
     int64_t n_blocks = 0;
   };
 
+  // A task whose far parts are work of their own.
+  struct SpreadTask {
+    int32_t task = 0;  // of row_tasks_
+    int64_t n_parts = 0;
+    IndexedRows rows;
+    std::vector<float> near;  // a part of RowBlock: what is read exactly
+    // Counts what is left of the work that is under way. The thread that does the last of it goes
+    // on with what needs all of it.
+    std::atomic<int64_t> n_left = 0;
+  };
+
   void PlanMerges();
   void PlanRows(int32_t segment_index, const Segment& segment);
   void CompressBlocks(int64_t layer);
@@ -47,18 +60,15 @@ class HostAtp : public AtpPolicy {
   // own.
   void BeginRows(const LayerRows& rows, const RowBlockTask& task, int thread);
   void AttendSpread(const LayerRows& rows);
-
-  // A task whose far parts are work of their own.
-  struct SpreadTask {
-    int32_t task = 0;  // of row_tasks_
-    int64_t n_parts = 0;
-    IndexedRows rows;
-    std::vector<float> near;  // a part of RowBlock: what is read exactly
-  };
+  // Scores part number `part` of a task, or reads exactly what is near where it is -1; chooses
+  // tokens after the last one.
+  void ScoreSpread(const LayerRows& rows, SpreadTask& spread, int64_t part, int thread);
+  // Reads part number `part` of a task; ends the task after the last one.
+  void ReadSpread(const LayerRows& rows, SpreadTask& spread, int64_t part, int thread);
 
   std::vector<RowBlockTask> row_tasks_;
-  std::vector<bool> is_spread_;     // by task
-  std::vector<SpreadTask> spread_;  // the first n_spread_; the others keep their memory
+  std::vector<bool> is_spread_;    // by task
+  std::deque<SpreadTask> spread_;  // the first n_spread_; the others keep their memory
   size_t n_spread_ = 0;
   std::vector<MergeTask> merge_tasks_;
   std::vector<RowBlock> row_blocks_;           // by thread
