@@ -68,7 +68,7 @@ AttentionOptions InInt8(AttentionOptions o) {
   return o;
 }
 
-// What the aim stands for with a calibrated model.
+// Returns what the aim stands for with a calibrated model.
 AttentionOptions Calibrated(AtpAim aim) {
   AttentionOptions o;
   o.mechanism = Mechanism::kAtp;

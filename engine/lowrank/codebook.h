@@ -8,7 +8,7 @@ namespace lowkey {
 // Codes of a number have 1 to this many bits.
 inline constexpr int kMaxCodeBits = 8;
 
-// How numbers of variance 1 that are quantized are spread.
+// Density says how numbers of variance 1 are spread for which a quantizer is best.
 enum class Density { kGaussian, kLaplacian };
 
 // A quantizer of least squared error (Lloyd-Max; Max, 1960).

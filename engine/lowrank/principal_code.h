@@ -39,8 +39,8 @@ struct PrincipalCode {
 
 // The bits that each component of a code has, and what follows from them.
 struct BitPlan {
-  // What components are quantized for, once a gain divides them. They are nearly Gaussian, but the
-  // longer tail of a Laplacian loses less where whole vectors are coded and none is read exactly.
+  // Components are quantized for this density, once a gain divides them. They are nearly Gaussian,
+  // but the longer tail of a Laplacian loses less where no vector is read exactly.
   Density density = Density::kLaplacian;
   std::vector<uint8_t> bits;  // [dim], 0..8, descending
   int64_t n_coded = 0;        // components that have bits: the first ones

@@ -269,8 +269,9 @@ uint64_t CodesOf(const TokenRest::Group& group, const uint8_t* bytes) {
   }
 }
 
-// Writes table[code] of a group's codes to `to`; `code` is the number's byte of `codes`, behind the
-// low bits of what `to` has where kBehind.
+// Writes to each of a group's n numbers the table's entry for its code, a byte of `codes`. With
+// kBehind the code lies behind the bits of what the number is before: table[to[i] << kMaxBits |
+// code].
 template <bool kBehind>
 void LookUp(uint64_t codes, const int8_t* table, int64_t n, int8_t* to) {
   const auto all = [&](auto count) {

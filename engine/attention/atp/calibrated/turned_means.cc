@@ -139,7 +139,7 @@ void TurnedMeans::FindTerms(const Turned& row, const Pages& pages, int64_t page,
   const float* cos = pages.cos.data() + page * n_fast_padded();
   const float* sin = pages.sin.data() + page * n_fast_padded();
   TurnPairs<1>(cos, row.fast, sin, row.fast_odd, n_fast_, terms);
-  // What these write behind their place, the next ones overwrite.
+  // The next ones overwrite what these write behind their place.
   TurnPairs<-1>(cos, row.fast_odd, sin, row.fast, n_fast_, terms + n_fast_);
   std::copy_n(powers, kPowers, terms + 2 * n_fast_);
 }
