@@ -4,10 +4,8 @@
 #include <time.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdio>
-#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
@@ -43,6 +41,8 @@ ABSL_FLAG(std::string, only, "", "measure the settings whose names hold this");
 
 namespace lowkey {
 namespace {
+
+constexpr size_t kOtherBytes = size_t{128} << 20;
 
 struct Setting {
   std::string name;
@@ -218,19 +218,6 @@ double CpuSeconds() {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
-// Reads other memory, as a model's step reads its weights, so that the next step finds little of
-// its cache in the processor.
-void ReadOther(ThreadPool& pool) {
-  constexpr int64_t kParts = 64, kPart = int64_t{1} << 18;
-  static const auto* const other = new std::vector<uint64_t>(kParts * kPart, 1);
-  std::atomic<uint64_t> sum = 0;
-  pool.ParallelFor(kParts, [&](int64_t part, int) {
-    const auto begin = other->begin() + part * kPart;
-    sum += std::accumulate(begin, begin + kPart, uint64_t{0});
-  });
-  LK_CHECK(sum == static_cast<uint64_t>(kParts * kPart));
-}
-
 // Seconds of one step's attention over all layers.
 absl::StatusOr<double> TimeStep(const Bench& b, AttentionMechanism& mechanism,
                                 SequenceCache& sequence) {
@@ -302,9 +289,12 @@ absl::Status Measure(const Setting& setting, const MachineLimits& limits, Thread
   SequenceCache sequence;
   LK_RETURN_IF_ERROR(Fill(b, setting.options, sequence));
   LK_RETURN_IF_ERROR(TimeStep(b, *mechanism, sequence).status());
+  LK_ASSIGN_OR_RETURN(Buffer other, Buffer::Allocate(kOtherBytes));
+  std::fill_n(other.as<float>(), kOtherBytes / sizeof(float), 1.0f);
   std::vector<double> seconds, cpu_seconds;
   for (int i = 0; i < absl::GetFlag(FLAGS_runs); ++i) {
-    ReadOther(pool);
+    // As a model reads its weights, so that a step finds little of its cache in the processor.
+    ReadThrough(other, pool);
     const double before = CpuSeconds();
     LK_ASSIGN_OR_RETURN(seconds.emplace_back(), TimeStep(b, *mechanism, sequence));
     cpu_seconds.push_back(CpuSeconds() - before);

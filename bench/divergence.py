@@ -8,8 +8,6 @@ standard error is far below that of a ratio of perplexities. Needs numpy and the
 """
 
 import argparse
-import json
-import os
 import pathlib
 import shlex
 import subprocess
@@ -17,6 +15,8 @@ import sys
 import tempfile
 
 import numpy as np
+
+from logits import read_log_probabilities
 
 
 def main():
@@ -71,13 +71,7 @@ def log_probabilities(args, ids, attempt):
     run(args, "logits", "--tokens-file", ids, "--output", output, "--model", args.model,
         "--dtype", "auto", "--prompt-tokens", args.context - args.generated,
         "--attention", *shlex.split(attempt))
-    with open(output, "rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        logits = np.frombuffer(file.read(), dtype=np.float32)
-    os.unlink(output)
-    logits = logits.reshape(header["logits"]["shape"]).astype(np.float64)
-    logits -= logits.max(axis=1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return read_log_probabilities(output)
 
 
 def divergence(exact, other):

@@ -4,9 +4,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "engine/base/buffer.h"
 #include "engine/base/status_macros.h"
-#include "engine/base/thread_pool.h"
 #include "engine/kernels/kernels.h"
 
 namespace lowkey {
@@ -44,17 +42,22 @@ absl::StatusOr<MachineLimits> MeasureMachine(int n_threads) {
 
   LK_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(kReadBytes));
   std::fill_n(buffer.as<float>(), kReadBytes / sizeof(float), 1.0f);
-  const int64_t chunk = 8 * kernels.panel_columns;
-  const auto n_floats = static_cast<int64_t>(kReadBytes / sizeof(float));
-  const int64_t part = n_floats / n_threads / chunk * chunk;
-  const double read_seconds = BestSeconds([&] {
-    pool.ParallelFor(n_threads, [&](int64_t i, int) {
-      sink = kernels.read_sum(buffer.as<float>() + i * part, part);
-    });
-  });
-  limits.read_bytes_per_second =
-      static_cast<double>(part) * n_threads * sizeof(float) / read_seconds;
+  int64_t read_bytes = 0;
+  const double read_seconds = BestSeconds([&] { read_bytes = ReadThrough(buffer, pool); });
+  limits.read_bytes_per_second = static_cast<double>(read_bytes) / read_seconds;
   return limits;
+}
+
+int64_t ReadThrough(const Buffer& buffer, ThreadPool& pool) {
+  const KernelTable& kernels = Kernels();
+  const int64_t n_threads = pool.n_threads(), chunk = 8 * kernels.panel_columns;
+  const auto n_floats = static_cast<int64_t>(buffer.size_bytes() / sizeof(float));
+  const int64_t part = n_floats / n_threads / chunk * chunk;
+  volatile float sink = 0;
+  pool.ParallelFor(n_threads, [&](int64_t i, int) {
+    sink = kernels.read_sum(buffer.as<float>() + i * part, part);
+  });
+  return part * n_threads * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace lowkey

@@ -1,7 +1,11 @@
 #ifndef LOWKEY_BENCH_MACHINE_H_
 #define LOWKEY_BENCH_MACHINE_H_
 
+#include <cstdint>
+
 #include "absl/status/statusor.h"
+#include "engine/base/buffer.h"
+#include "engine/base/thread_pool.h"
 
 namespace lowkey {
 
@@ -14,6 +18,10 @@ struct MachineLimits {
 
 // Best of several runs each, about a second. RESOURCE_EXHAUSTED when 512 MiB cannot be had.
 absl::StatusOr<MachineLimits> MeasureMachine(int n_threads);
+
+// Reads a buffer of floats, each thread a part of its own, but for less than a kibibyte of each.
+// Returns the bytes read.
+int64_t ReadThrough(const Buffer& buffer, ThreadPool& pool);
 
 }  // namespace lowkey
 

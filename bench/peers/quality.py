@@ -133,6 +133,7 @@ def lowkey(contender, base, text, windows, threads):
 def divergence(contender, base, flags):
     """Returns the mean KL divergence from the reference, and how often the best token is the same."""
     import numpy as np  # pylint: disable=import-outside-toplevel
+    from logits import read_log_probabilities  # pylint: disable=import-outside-toplevel
     total, n_same, n = 0.0, 0, 0
     first = first_token(contender.path)
     output = f"{base}.logits.safetensors"
@@ -143,9 +144,7 @@ def divergence(contender, base, flags):
         ids.write_text(" ".join(map(str, tokens)), encoding="ascii")
         contenders.output(contender.tools, [f"{contender.tools.build}/lowkey", "logits",
                                             "--tokens-file", ids, "--output", output, *flags])
-        logits = read_logits(output)[CONTEXT // 2:-1].astype(np.float64)
-        log_q = logits - logits.max(axis=1, keepdims=True)
-        log_q -= np.log(np.exp(log_q).sum(axis=1, keepdims=True))
+        log_q = read_log_probabilities(output, slice(CONTEXT // 2, -1))
         counted = log_base > -16
         terms = np.where(counted, np.exp(log_base) * (log_base - log_q), 0)
         total += terms.sum()
@@ -168,13 +167,6 @@ def windows_of(base):
             scale, least = rows[:, :4].copy().view("<f4").T.astype(np.float64)
             codes = rows[:, 4:4 + n_vocab].astype(np.float64)
             yield window.tolist(), scale[:, None] * codes + least[:, None]
-
-
-def read_logits(path):
-    import numpy as np  # pylint: disable=import-outside-toplevel
-    with open(path, "rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))["logits"]
-        return np.fromfile(file, "<f4").reshape(header["shape"])
 
 
 def first_token(path):
