@@ -53,6 +53,7 @@ class FarTokens {
 
   // By row and far token: the scores, which Join turns into weights.
   float* scores() { return scores_.data(); }
+  const float* scores() const { return scores_.data(); }
 
   // Turns the scores [n_rows][n_far] into weights and brings rows and far weights to one maximum.
   void Join(int64_t n_far, RowBlock& rows);
@@ -60,6 +61,8 @@ class FarTokens {
   float far_max(int64_t row) const { return far_maxima_[row]; }
   // Returns what a row's far weights are to be multiplied by after Join.
   float factor(int64_t row) const { return factors_[row]; }
+  // Returns what turns a row's far weights into shares of all its weights, after Join.
+  float share(int64_t row) const { return shares_[row]; }
 
   // Says how many tokens are wanted, and the least share that they have of a row's weights, summed
   // over the query heads of its token.

@@ -89,7 +89,9 @@ void IndexedRows::Reserve(const AttentionGeometry& g, const PrincipalShape& shap
     rest_.Reserve(g, size, NumParts(size.n_far_tokens));
     Grow(mean_scores_, size.n_rows * size.n_far_tokens);
   }
-  Grow(sums_, NumParts(size.n_far_tokens) * size.n_rows * (TokenIndex::MaxValueComponents(g) + 1));
+  const int64_t n_parts = NumParts(size.n_far_tokens);
+  Grow(counted_, n_parts * size.n_rows / g.group());
+  Grow(sums_, n_parts * size.n_rows * (TokenIndex::MaxValueComponents(g) + 1));
 }
 
 void IndexedRows::ScorePart(const IndexedBlocks& blocks, int64_t part, const RowBlock& rows,
@@ -125,10 +127,29 @@ void IndexedRows::Choose(const IndexedBlocks& blocks, RowBlock& rows) {
   if (blocks.shape().keeps_rest) rest_.Begin(blocks, rows);
 }
 
+uint32_t IndexedRows::AddWeights(const IndexedBlocks& blocks, int64_t part, int64_t first_row,
+                                 float* sums, int64_t ld) const {
+  const int64_t n_far = blocks.far.n_tokens(), n_pages = n_far / kPageTokens;
+  const int64_t begin = part * kPartPages, end = std::min(begin + kPartPages, n_pages);
+  const float least = kLeastPageShare / static_cast<float>(n_pages);
+  static_assert(kPartPages <= 32);
+  uint32_t counted = 0;
+  for (int64_t r = first_row; r < first_row + blocks.geometry.group(); ++r) {
+    for (int64_t p = begin; p < end; ++p) {
+      const float sum = SumInChains(far_.scores() + r * n_far + p * kPageTokens, kPageTokens);
+      sums[r * ld] += sum;
+      const bool counts = !(sum * far_.share(r) < least);  // also when it is NaN
+      counted |= uint32_t{counts} << (p - begin);
+    }
+  }
+  return counted;
+}
+
 void IndexedRows::ReadPart(const IndexedBlocks& blocks, int64_t part, int64_t n_rows) {
   const KernelTable& kernels = Kernels();
   const AttentionGeometry& g = blocks.geometry;
   const int64_t n = blocks.values().n(), ld = n + 1, n_far = blocks.far.n_tokens();
+  const int64_t group = g.group();
   const PartPages pages(blocks, part);
   for (int64_t i = 0; i < PartPages::kAhead; ++i) PrefetchValues(pages[pages.begin() + i]);
   float* sums = sums_.data() + part * n_rows * ld;
@@ -138,17 +159,26 @@ void IndexedRows::ReadPart(const IndexedBlocks& blocks, int64_t part, int64_t n_
                                     mean_scores_.data()};
     rest_.ReadPart(blocks, of_rest, n_rows, far_, sums);
   }
+  uint32_t* counted = counted_.data() + part * n_rows / group;
+  uint32_t counted_by_any = 0;
+  for (int64_t token = 0; token < n_rows / group; ++token) {
+    counted[token] = AddWeights(blocks, part, token * group, sums + n, ld);
+    counted_by_any |= counted[token];
+  }
+  const auto is_in = [&](uint32_t set, int64_t page) { return set >> (page - pages.begin()) & 1; };
   for (int64_t p = pages.begin(); p < pages.end(); ++p) {
-    PrefetchValues(pages[p + PartPages::kAhead]);
+    const int64_t ahead = p + PartPages::kAhead;
+    if (ahead >= pages.end() || is_in(counted_by_any, ahead)) PrefetchValues(pages[ahead]);
     const TokenIndex::Page& page = pages[p];
     if (!blocks.shape().keeps_rest) {
       far_.PrefetchChosen(g, blocks.shape(), p, n_far / kPageTokens);
     }
-    const float* weights = far_.scores() + p * kPageTokens;
-    kernels.read_levels({&blocks.index.book(), page.values, page.value_gains, blocks.values().bands,
-                         weights, n_far, n_rows, sums, ld});
-    for (int64_t r = 0; r < n_rows; ++r) {
-      sums[r * ld + n] += SumInChains(weights + r * n_far, kPageTokens);
+    for (int64_t row = 0, end = 0; row < n_rows; row = end + group) {
+      for (end = row; end < n_rows && is_in(counted[end / group], p);) end += group;
+      if (end == row) continue;
+      kernels.read_levels({&blocks.index.book(), page.values, page.value_gains,
+                           blocks.values().bands, far_.scores() + row * n_far + p * kPageTokens,
+                           n_far, end - row, sums + row * ld, ld});
     }
   }
   if (!blocks.shape().keeps_rest) far_.GatherChosen(g, blocks.shape(), part, NumParts(n_far));

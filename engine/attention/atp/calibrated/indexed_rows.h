@@ -15,8 +15,9 @@ namespace lowkey {
 // everything that the rows read exactly: all far tokens are scored by the index; the n_refined
 // tokens with the highest share of the weights, summed over a token's query heads, are read from
 // the kept keys and values, or from the index and the rest that is kept of them (rest_rows.h),
-// unless their share is below kLeastShare; the values of the others from the index. Holds the
-// memory of one block of rows, which is grown by Reserve and never inside a step.
+// unless their share is below kLeastShare; the values of the others from the index, or as the mean
+// of all where a whole page weighs next to nothing. Holds the memory of one block of rows, which is
+// grown by Reserve and never inside a step.
 //
 // The far tokens are cut into parts, whose work may be done in parallel: ScorePart of every part,
 // then Choose, then ReadPart of every part, then Finish. The same parts are summed up wherever they
@@ -27,6 +28,9 @@ class IndexedRows {
   // Reading tokens of smaller shares whole changed SmolLM2's perplexity at 4,096 tokens by less
   // than its standard error, and took up to a ninth of a token's time.
   static constexpr float kLeastShare = 1.0f / 8192;
+  // A page whose tokens together have less than this part of the share that each page would have
+  // if all weighed the same, for every query head of a token, has the mean as its values.
+  static constexpr float kLeastPageShare = 1.0f / 32;
   static int64_t NumParts(int64_t n_far_tokens);
 
   // The scratch of one thread.
@@ -55,11 +59,17 @@ class IndexedRows {
   void Add(const IndexedBlocks& blocks, RowBlock& rows, Scratch& scratch);
 
  private:
+  // Adds the weights of a part's far tokens to the sums of a token's rows, ld numbers apart.
+  // Returns the pages whose values are read: bit i is that of the part's page i.
+  uint32_t AddWeights(const IndexedBlocks& blocks, int64_t part, int64_t first_row, float* sums,
+                      int64_t ld) const;
+
   FarTokens far_;
   RestRows rest_;
   std::vector<float> mean_scores_;  // [n_rows][far tokens], for rest_
   // By part, row and component: the sums of weights times levels, then those of weights.
   std::vector<float> sums_;
+  std::vector<uint32_t> counted_;  // by part and token: the pages whose values are read
 };
 
 }  // namespace lowkey

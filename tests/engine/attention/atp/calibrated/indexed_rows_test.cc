@@ -32,8 +32,12 @@ AtpOptions Calibrated(int32_t sinks, int32_t refine_tokens) {
 class Reference {
  public:
   Reference(const AttentionRows& rows, const AtpOptions& options,
-            double least_share = IndexedRows::kLeastShare)
-      : rows_(rows), options_(options), least_share_(least_share) {
+            double least_share = IndexedRows::kLeastShare,
+            double least_page_share = IndexedRows::kLeastPageShare)
+      : rows_(rows),
+        options_(options),
+        least_share_(least_share),
+        least_page_share_(least_page_share) {
     // Blocks up to the window are far; the row's own is the last.
     n_far_ = ((kTokens - 1) / kBlock - options.window_blocks) * kBlock;
     for (int64_t h = 0; h < rows_.geometry.n_kv_heads; ++h) AddHead(h);
@@ -169,8 +173,9 @@ class Reference {
     return chosen;
   }
 
-  // Adds the values of a page's far tokens to `out`. Weights of components are rounded to 8 bits.
-  void AddPage(int64_t number, int64_t head, const std::vector<double>& weights,
+  // Adds the values of a page's far tokens to `out`, or the mean in their place. Weights of
+  // components are rounded to 8 bits.
+  void AddPage(int64_t number, int64_t head, const std::vector<double>& weights, bool is_read,
                std::vector<double>& out) const {
     const TokenIndex::Half& values = index_.values(0, head);
     const IndexedPage::Half& page = pages_[number].values;
@@ -178,7 +183,8 @@ class Reference {
     for (int64_t t = 0; t < kPageTokens; ++t) most = std::max(most, weights[t] * page.gains[t]);
     for (int64_t t = 0; t < kPageTokens; ++t) {
       const double rounded =
-          most > 0 ? std::nearbyint(weights[t] * page.gains[t] / most * 255) * most / 255 : 0;
+          is_read && most > 0 ? std::nearbyint(weights[t] * page.gains[t] / most * 255) * most / 255
+                              : 0;
       for (int64_t i = 0; i < kDim; ++i) {
         out[i] += weights[t] * values.mean()[i];
         for (int64_t j = 0; j < values.n(); ++j) {
@@ -187,6 +193,30 @@ class Reference {
         }
       }
     }
+  }
+
+  // Returns the weights of a page's tokens that are not read whole.
+  std::vector<double> PageWeights(const std::vector<double>& scores, int64_t page,
+                                  const std::vector<bool>& chosen) const {
+    std::vector<double> weights(kPageTokens);
+    for (int64_t i = 0; i < kPageTokens; ++i) {
+      const int64_t t = page * kPageTokens + i;
+      if (IsFar(t) && !chosen[t]) weights[i] = std::exp(scores[t]);
+    }
+    return weights;
+  }
+
+  // Returns whether some query head has a page's share of its weights.
+  bool IsPageRead(const std::vector<std::vector<double>>& scores, int64_t page,
+                  const std::vector<bool>& chosen) const {
+    for (const std::vector<double>& of_head : scores) {
+      const std::vector<double> weights = PageWeights(of_head, page, chosen);
+      double sum = 0;
+      for (const double score : of_head) sum += std::exp(score);
+      const double share = std::accumulate(weights.begin(), weights.end(), 0.0) / sum;
+      if (share * static_cast<double>(n_far_ / kPageTokens) >= least_page_share_) return true;
+    }
+    return false;
   }
 
   void AddHead(int64_t head) {
@@ -198,19 +228,18 @@ class Reference {
     const std::vector<bool> chosen = Chosen(scores);
     for (int64_t g = 0; g < group; ++g) {
       double sum = 0;
-      std::vector<double> out(kDim), far(n_far_);
+      std::vector<double> out(kDim);
       for (int64_t t = 0; t < kTokens; ++t) {
-        const bool is_whole = !IsFar(t) || chosen[t];
-        const double weight =
-            std::exp(is_whole ? Dot(q + g * kDim, WholeKey(t, head)) : scores[g][t]);
+        if (IsFar(t) && !chosen[t]) continue;
+        const double weight = std::exp(Dot(q + g * kDim, WholeKey(t, head)));
         sum += weight;
-        if (!is_whole) far[t] = weight;
-        if (!is_whole) continue;
         const std::vector<double> value = WholeValue(t, head);
         for (int64_t j = 0; j < kDim; ++j) out[j] += weight * value[j];
       }
       for (int64_t p = 0; p < n_far_ / kPageTokens; ++p) {
-        AddPage(p, head, {far.begin() + p * kPageTokens, far.begin() + (p + 1) * kPageTokens}, out);
+        const std::vector<double> weights = PageWeights(scores[g], p, chosen);
+        sum = std::accumulate(weights.begin(), weights.end(), sum);
+        AddPage(p, head, weights, IsPageRead(scores, p, chosen), out);
       }
       for (const double x : out) out_.push_back(x / sum);
     }
@@ -218,7 +247,7 @@ class Reference {
 
   const AttentionRows& rows_;
   const AtpOptions options_;
-  const double least_share_;
+  const double least_share_, least_page_share_;
   const PrincipalCodes codes_ = TestCodes(rows_.geometry);
   const TokenIndex index_{rows_.geometry, codes_.heads};
   int64_t n_far_ = 0;
@@ -273,6 +302,28 @@ TEST(IndexedRows, TokensOfSmallShareAreReadFromTheIndex) {
       EXPECT_LT(MaxDifference(last.data(), Reference(rows, options).out()), 2e-5);
       EXPECT_GT(MaxDifference(last.data(), Reference(rows, options, 0).out()), 2e-4);
     }
+  }
+}
+
+// The second page's keys lie opposite to the queries of the last row.
+TEST(IndexedRows, PagesOfSmallShareHaveTheMeanAsTheirValues) {
+  AttentionRows rows = RandomRows(kGeometry, kTokens, 8);
+  const float* q = rows.row(0, kTokens - 1);
+  const int64_t group = kGeometry.group();
+  for (int64_t t = kPageTokens; t < 2 * kPageTokens; ++t) {
+    float* keys = rows.row(0, t) + kGeometry.q_dim();
+    for (int64_t i = 0; i < kGeometry.k_dim(); ++i) {
+      const float* heads = q + i / kDim * group * kDim + i % kDim;
+      keys[i] = 0.1f * keys[i] - 2.0f * (heads[0] + heads[kDim]);
+    }
+  }
+  for (const AtpStorage storage : {AtpStorage::kCache, AtpStorage::kRest}) {
+    AtpOptions options = Calibrated(5, 7);
+    options.kept_storage = storage;
+    const std::vector<float> last = LastRow(rows, options);
+    EXPECT_LT(MaxDifference(last.data(), Reference(rows, options).out()), 2e-5);
+    const Reference all_pages(rows, options, IndexedRows::kLeastShare, 0);
+    EXPECT_GT(MaxDifference(last.data(), all_pages.out()), 2e-4);
   }
 }
 
