@@ -192,7 +192,7 @@ Front::~Front() {
 }
 
 void Front::Close() {
-  if (listener_ != nullptr) listener_->Close();
+  if (listener_ != nullptr) StopAccepting();
   for (const std::unique_ptr<Shard>& shard : shards_) {
     // Handlers and transports end on their loop's thread.
     shard->loop->PostAndWait([&shard] { shard->Close(); });
@@ -240,6 +240,8 @@ NetworkStats Front::Stats() const {
   if (options_.tls != nullptr) stats.certificate_end = options_.tls->Get()->certificate_end;
   return stats;
 }
+
+void Front::StopAccepting() { listener_->Close(); }
 
 void Front::BeginDrain() {
   for (const std::unique_ptr<Shard>& shard : shards_) {

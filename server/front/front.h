@@ -59,6 +59,9 @@ class Front {
   // Tells the clients of the present connections to go elsewhere. Thread-safe.
   void BeginDrain();
 
+  // Closes the port; the connections that were accepted go on. Not on a loop's thread.
+  void StopAccepting();
+
   // Closes the port and every connection; the loops go on. Not on a loop's thread.
   void Close();
 

@@ -364,6 +364,10 @@ bool Server::Impl::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cu
     front_->PassLoops();
     pool_->AwaitIdle(std::min(deadline, absl::Now() + kNoticeTime));
   }
+  // A client whose connection ends connects again at once, and must not reach this server, which
+  // refuses everything from here on. Those who came meanwhile are told too.
+  front_->StopAccepting();
+  front_->BeginDrain();
   BeginDrain();
   bool is_idle = false;
   do {
@@ -378,7 +382,6 @@ bool Server::Impl::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cu
   }
   health_->Shutdown();
   inference_.streams->Stop();
-  front_->BeginDrain();  // for those who came meanwhile: until now they were answered as ever
   front_->AwaitIdle(absl::Now() + kFlushTime);
   front_->Close();
   return is_idle;

@@ -297,7 +297,7 @@ bool Http1Parser::CheckFraming(Framing& framing) {
   }
   if (encodings.empty()) return true;
   if (is_http_1_0_) return Fail(400, "HTTP/1.0 has no Transfer-Encoding");
-  if (encodings.size() > 1 || encodings[0] != "chunked") {
+  if (encodings.size() > 1 || Lowered(encodings[0]) != "chunked") {
     return Fail(400, "the Transfer-Encoding is not chunked");
   }
   framing.is_chunked = true;

@@ -4,13 +4,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/http/h1_parser.h"
 #include "server/http/h1_writer.h"
+#include "server/http/http_date.h"
 #include "server/http/session.h"
 
 namespace lowkey {

@@ -72,15 +72,6 @@ void AppendValue(std::string_view value, std::string& out) {
 
 }  // namespace
 
-std::string_view HttpDate::At(absl::Time now) {
-  const int64_t second = absl::ToUnixSeconds(now);
-  if (second != second_ || text_.empty()) {
-    second_ = second;
-    text_ = absl::FormatTime("%a, %d %b %E4Y %H:%M:%S GMT", now, absl::UTCTimeZone());
-  }
-  return text_;
-}
-
 std::string Http1AnswerHead(int status, const HttpFields& fields, std::string_view date,
                             std::string_view own_fields) {
   std::string head = absl::StrCat("HTTP/1.1 ", status, " ");

@@ -7,22 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "absl/time/time.h"
 #include "server/http/byte_budget.h"
 #include "server/http/exchange.h"
 
 namespace lowkey {
-
-// The value of a Date field, made once a second.
-class HttpDate {
- public:
-  // The view is valid until the next call.
-  std::string_view At(absl::Time now);
-
- private:
-  int64_t second_ = -1;
-  std::string text_;
-};
 
 // Returns an answer's head: status line, Date, `fields` without those that frame a body or govern
 // the connection, then `own_fields`, which are whole lines.

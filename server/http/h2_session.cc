@@ -368,11 +368,8 @@ void H2Session::OnFrameSent(const nghttp2_frame& frame) {
       return;
   }
   const bool is_end = (frame.hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
-  if (is_end && nghttp2_session_get_stream_remote_close(nghttp2_, frame.hd.stream_id) == 0) {
-    // The answer is whole and nobody needs the rest of the request: RFC 9113, 8.1.
-    Check(nghttp2_submit_rst_stream(nghttp2_, NGHTTP2_FLAG_NONE, frame.hd.stream_id,
-                                    NGHTTP2_NO_ERROR));
-  }
+  if (!is_end || nghttp2_session_get_stream_remote_close(nghttp2_, frame.hd.stream_id) != 0) return;
+  if (H2Stream* const stream = Find(frame.hd.stream_id); stream != nullptr) stream->DropBody();
 }
 
 void H2Session::OnFrameNotSent(const nghttp2_frame& frame, int nghttp2_error) {

@@ -18,6 +18,7 @@
 #include "server/http/h2_guard.h"
 #include "server/http/h2_memory.h"
 #include "server/http/h2_stream.h"
+#include "server/http/http_date.h"
 #include "server/http/limits.h"
 #include "server/http/session.h"
 
@@ -50,6 +51,8 @@ class H2Session final : public HttpSession {
   const HttpLimits& limits() const { return limits_; }
   nghttp2_session* nghttp2() { return nghttp2_; }
   absl::Time now() const { return now_; }  // of the latest call that said it
+  // Returns the value of an answer's Date field, which is valid until the next call.
+  std::string_view date() { return date_.At(now_); }
   bool TakeAnswerBytes(size_t n_bytes);
   void GiveAnswerBytes(size_t n_bytes);
   std::shared_ptr<const HeldBytes> HoldBody(size_t n_bytes);
@@ -117,6 +120,7 @@ class H2Session final : public HttpSession {
 
   const absl::Time started_at_;
   absl::Time now_;
+  HttpDate date_;
   absl::Time received_at_;                       // bytes
   absl::Time paused_at_ = absl::InfinitePast();  // when no input was wanted
   absl::Time output_at_;                         // bytes left, or none waited

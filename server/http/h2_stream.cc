@@ -20,6 +20,10 @@ constexpr size_t kFieldOverhead = 32;            // RFC 9113, 6.5.2
 constexpr size_t kMaxDecodedBytes = 64 << 10;    // of a stream's fields
 constexpr size_t kMaxSentPrefix = 64 << 10;      // sent bytes that a buffer keeps
 constexpr uint64_t kMinWindowUpdate = 32 << 10;  // unless the client has less than that left
+// Most prompts have fewer bytes, and a client that sends takes no longer. HTTP/1.1 needs less:
+// there a client reads the answer when its connection ends.
+constexpr uint64_t kMaxDroppedBytes = 1 << 20;
+constexpr absl::Duration kDropTime = absl::Seconds(5);
 constexpr uint64_t kMaxWindow = std::numeric_limits<int32_t>::max();
 
 nghttp2_nv MakeField(std::string_view name, std::string_view value) {
@@ -144,6 +148,7 @@ void H2Stream::OnBody(std::string_view bytes) {
   n_body_bytes_ += bytes.size();
   body_progress_at_ = session_.now();
   if (n_body_bytes_ >= n_allowed_bytes_) allowed_at_ = absl::InfiniteFuture();
+  if (is_dropping() && n_body_bytes_ > n_allowed_bytes_) RefuseRest();
   if (handler_ != nullptr && IsOpen()) handler_->OnBody(bytes);
 }
 
@@ -169,13 +174,29 @@ void H2Stream::AllowBody(size_t n_bytes) {
   ExtendWindow();
 }
 
+void H2Stream::DropBody() {
+  handler_.reset();  // with the memory that it holds
+  if (is_grpc_) return RefuseRest();
+  drops_until_ = session_.now() + kDropTime;
+  n_allowed_bytes_ = n_body_bytes_ + kMaxDroppedBytes;
+  ExtendWindow();
+}
+
+// Asks the client to send no more (RFC 9113, 8.1).
+void H2Stream::RefuseRest() {
+  drops_until_ = absl::InfiniteFuture();
+  session_.Check(
+      nghttp2_submit_rst_stream(session_.nghttp2(), NGHTTP2_FLAG_NONE, id_, NGHTTP2_NO_ERROR));
+  session_.NoteOutput();
+}
+
 std::shared_ptr<const HeldBytes> H2Stream::HoldBody(size_t n_bytes) {
   return session_.HoldBody(n_bytes);
 }
 
 // Padding takes of the window too, so that nghttp2 is asked how much the client has left.
 void H2Stream::ExtendWindow() {
-  if (is_body_whole_ || !IsOpen()) return;
+  if (is_body_whole_ || !(IsOpen() || is_dropping())) return;
   // Until the client has acknowledged our SETTINGS, its window is HTTP/2's own first one.
   const uint64_t granted =
       n_allowed_bytes_ +
@@ -195,6 +216,7 @@ void H2Stream::SubmitHead(int status, const HttpFields& fields, bool has_body) {
   has_started_ = true;
   const std::string status_text = absl::StrCat(status);
   std::vector<nghttp2_nv> block = {MakeField(":status", status_text)};
+  if (!is_grpc_) block.push_back(MakeField("date", session_.date()));
   AddFields(fields, block);
   nghttp2_data_provider provider = {};
   provider.read_callback = ReadAnswer;
@@ -310,6 +332,7 @@ void H2Stream::Trust() { session_.Trust(); }
 
 void H2Stream::CheckDeadlines(absl::Time now, absl::Time paused_at) {
   if (is_reset_) return;
+  if (now > drops_until_) return RefuseRest();
   const HttpLimits& limits = session_.limits();
   if (unsent_bytes() > 0 && now - answer_progress_at_ > limits.unread_timeout) {
     return Cut(NetworkRefusal::kUnreadAnswer, HttpReset::kCancel);

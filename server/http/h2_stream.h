@@ -47,6 +47,10 @@ class H2Stream final : public HttpExchange {
   void OnDataFrame() { ExtendWindow(); }
   void OnBodyEnd();
   bool awaits_body() const { return IsOpen() && !is_body_whole_; }
+  // Drops the rest of the body, after the whole answer was sent, for a while and up to a bound:
+  // many clients read no answer before they have sent it all, and fail when they are stopped.
+  // gRPC's do not, and are stopped at once.
+  void DropBody();
 
   // Copies unsent bytes; nghttp2_data_source_read_callback.
   ssize_t Read(uint8_t* data, size_t n_bytes, uint32_t& flags);
@@ -56,11 +60,13 @@ class H2Stream final : public HttpExchange {
 
  private:
   bool IsOpen() const { return !is_reset_ && !has_ended_; }
+  bool is_dropping() const { return drops_until_ < absl::InfiniteFuture(); }
   void AddPseudoField(std::string_view name, std::string_view value);
   // 0, or the status that the head must be answered with.
   int HeadError() const;
   void AnswerHeadError(int status);
   void ExtendWindow();
+  void RefuseRest();
   void SubmitHead(int status, const HttpFields& fields, bool has_body);
   void SubmitTrailers();
   void Resume();
@@ -84,6 +90,7 @@ class H2Stream final : public HttpExchange {
   absl::Time allowed_at_ = absl::InfiniteFuture();
   absl::Time body_progress_at_ = absl::InfiniteFuture();
   bool is_body_whole_ = false;
+  absl::Time drops_until_ = absl::InfiniteFuture();
 
   std::string unsent_;  // from n_sent_ on
   size_t n_sent_ = 0;

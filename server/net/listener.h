@@ -31,7 +31,7 @@ class Listener {
 
   virtual ~Listener() = default;  // closes the port; not on the loop's thread
 
-  // Closes the port. Not on the loop's thread.
+  // Closes the port; again has no effect. Not on the loop's thread.
   virtual void Close() = 0;
 
   virtual int port() const = 0;

@@ -44,7 +44,7 @@ absl::StatusOr<AddressList> Resolve(const std::string& host, const std::string& 
 absl::Status SystemError(const std::string& name, int error) {
   if (error == EADDRINUSE) {
     return absl::AlreadyExistsError(absl::StrCat(
-        name, ": the port is in use by another program, expected a free one (--port 0 picks)"));
+        name, ": the port is in use by another program, expected a free one, or 0 to pick one"));
   }
   return absl::FailedPreconditionError(
       absl::StrCat(name, ": cannot listen: ", std::strerror(error)));

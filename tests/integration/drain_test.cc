@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <future>
@@ -114,6 +115,33 @@ TEST(DrainTest, RpcRefusesNewWorkAndFinishesWhatWasAdmitted) {
 
   EXPECT_TRUE(server.server().Shutdown(absl::Now() + absl::Seconds(120)));
   ExpectAllWhole(streams, 150);
+}
+
+TEST(DrainTest, ClientsOfSeveralServersLeaveTheOneThatDrains) {
+  constexpr int kServed = 20;
+  RunningServer leaving, staying;
+  auto streams = StartStreams(*leaving.generation, 1000);
+  AwaitAdmission(*leaving.admin);
+  grpc::ChannelArguments arguments;
+  arguments.SetLoadBalancingPolicyName("round_robin");
+  v1::Generation::Stub stub(grpc::CreateCustomChannel(
+      "ipv4:" + leaving.server().address() + "," + staying.server().address(),
+      grpc::InsecureChannelCredentials(), arguments));
+  EXPECT_TRUE(Stream(stub, 1).status.ok());
+  auto drained = std::async(std::launch::async, [&] {
+    return leaving.server().Shutdown(absl::Now() + absl::Seconds(120));
+  });
+  const auto is_drained = [&] {
+    return drained.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  };
+  int n_in_a_row = 0;
+  while (n_in_a_row < kServed && !is_drained()) {
+    n_in_a_row = leaving.server().is_draining() && Stream(stub, 1).status.ok() ? n_in_a_row + 1 : 0;
+  }
+  EXPECT_FALSE(is_drained());
+  EXPECT_EQ(n_in_a_row, kServed);
+  ExpectAllWhole(streams, 1000);
+  EXPECT_TRUE(drained.get());
 }
 
 TEST(DrainTest, WhatOutlivesTheGracePeriodIsUnavailableWithItsFinalEvent) {

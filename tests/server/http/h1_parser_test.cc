@@ -229,6 +229,11 @@ TEST(Http1ParserTest, RefusesAmbiguousContentLengths) {
   EXPECT_EQ(ParsedPost("Content-Length: 3\r\ncontent-length: 4\r\n", "abcd"), "400");
 }
 
+TEST(Http1ParserTest, TakesChunksInAnyCase) {
+  EXPECT_EQ(ParsedPost("Transfer-Encoding: Chunked\r\n", "0\r\n\r\n"),
+            ParsedPost("Transfer-Encoding: chunked\r\n", "0\r\n\r\n"));
+}
+
 TEST(Http1ParserTest, RefusesAmbiguousTransferEncodings) {
   for (const char* value : {"xchunked", "chunked, identity", "chunked, chunked", "gzip, chunked",
                             "identity", "\"chunked\"", "chunked;q=1", "", "chunked\x0b"}) {

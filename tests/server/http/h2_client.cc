@@ -146,6 +146,10 @@ H2Client::H2Client(bool reads_slowly) {
                                                                  void* user_data) {
     Answer& answer = Of(user_data).answers[frame->hd.stream_id];
     const bool is_head = frame->headers.cat == NGHTTP2_HCAT_RESPONSE;
+    if (Text(name, n_name) == "date") {
+      answer.date = Text(value, n_value);
+      return 0;
+    }
     (is_head ? answer.head : answer.trailers).push_back({Text(name, n_name), Text(value, n_value)});
     return 0;
   });
@@ -171,6 +175,7 @@ H2Client::H2Client(bool reads_slowly) {
         if (frame->hd.type == NGHTTP2_PING && (frame->hd.flags & NGHTTP2_FLAG_ACK) == 0) {
           ++Of(user_data).n_pings;
         }
+        if (frame->hd.type == NGHTTP2_RST_STREAM) ++Of(user_data).n_resets;
         return 0;
       });
   nghttp2_option* option = nullptr;

@@ -66,7 +66,8 @@ class FakeHost final : public HttpSessionHost {
 class H2Client {
  public:
   struct Answer {
-    HttpFields head = {}, trailers = {};
+    HttpFields head = {}, trailers = {};  // without the date
+    std::string date = {};
     std::string body = {};
     bool is_closed = false;
     uint32_t code = 0;  // of its end
@@ -92,7 +93,8 @@ class H2Client {
   std::map<int32_t, Answer> answers;
   std::vector<uint32_t> goaway_codes;
   std::string goaway_data;
-  int n_pings = 0;  // without ACK, from the server
+  int n_pings = 0;   // without ACK, from the server
+  int n_resets = 0;  // of streams, by the server
 
  private:
   struct Body {

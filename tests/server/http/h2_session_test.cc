@@ -49,6 +49,7 @@ TEST_F(H2SessionTest, AnswersWithBodyAndTrailers) {
   EXPECT_TRUE(host_.last().head.has_body);
   const H2Client::Answer& answer = client_.answers[id];
   EXPECT_EQ(answer.head, (HttpFields{{":status", "200"}, {"content-type", "text/plain"}}));
+  EXPECT_EQ(answer.date, "Mon, 12 Jan 1970 13:46:40 GMT");
   EXPECT_EQ(answer.body, "hello world");
   EXPECT_EQ(answer.trailers, (HttpFields{{"grpc-status", "0"}}));
   EXPECT_TRUE(answer.is_closed);
@@ -99,19 +100,54 @@ TEST_F(H2SessionTest, EndsWithoutTrailers) {
   EXPECT_EQ(host_.n_live(), 0u);
 }
 
-TEST_F(H2SessionTest, StopsABodyThatIsNotNeeded) {
-  host_.on_head = [](HttpExchange& exchange) {
-    exchange.StartAndEnd(401, {{"www-authenticate", "Bearer"}});
-  };
-  const int32_t id = client_.Begin(RequestFields("POST", "/a"));
-  client_.AddBody(id, std::string(100'000, 'x'));
+// A handler that refuses with the head alone.
+void Refuse(HttpExchange& exchange) { exchange.StartAndEnd(401, {{"www-authenticate", "Bearer"}}); }
+
+TEST_F(H2SessionTest, DropsABodyThatIsNotNeeded) {
+  host_.on_head = &Refuse;
+  const int32_t id = client_.Send(RequestFields("POST", "/a"), std::string(500'000, 'x'));
   Talk();
   EXPECT_EQ(client_.answers[id].head[0].value, "401");
   EXPECT_TRUE(client_.answers[id].is_closed);
-  EXPECT_EQ(client_.answers[id].code, 0u);
+  EXPECT_EQ(client_.n_resets, 0);
   EXPECT_EQ(host_.last().body, "");
   EXPECT_FALSE(host_.last().has_body_ended);
   EXPECT_EQ(host_.n_live(), 0u);
+}
+
+TEST_F(H2SessionTest, StopsADroppedBodyThatIsTooLongOrDoesNotEnd) {
+  host_.on_head = &Refuse;
+  const int32_t id = client_.Begin(RequestFields("POST", "/a"));
+  client_.AddBody(id, std::string(2'000'000, 'x'));
+  Talk();
+  EXPECT_EQ(client_.answers[id].head[0].value, "401");
+  EXPECT_TRUE(client_.answers[id].is_closed);
+  EXPECT_EQ(client_.n_resets, 1);
+  const int32_t slow = client_.Begin(RequestFields("POST", "/a"));
+  Talk();
+  EXPECT_FALSE(client_.answers[slow].is_closed);
+  EXPECT_EQ(host_.n_live(), 0u);
+  Wait(absl::Seconds(4));
+  Talk();
+  EXPECT_FALSE(client_.answers[slow].is_closed);
+  Wait(absl::Seconds(2));
+  Talk();
+  EXPECT_TRUE(client_.answers[slow].is_closed);
+  EXPECT_EQ(client_.answers[slow].code, 0u);
+  EXPECT_EQ(host_.n_live(), 0u);
+}
+
+TEST_F(H2SessionTest, DropsNothingOfGrpcsClients) {
+  host_.on_head = &Refuse;
+  HttpFields fields = RequestFields("POST", "/a");
+  fields.push_back({"content-type", "application/grpc"});
+  const int32_t id = client_.Begin(fields);
+  client_.AddBody(id, "x");
+  Talk();
+  EXPECT_TRUE(client_.answers[id].is_closed);
+  EXPECT_EQ(client_.n_resets, 1);
+  EXPECT_EQ(client_.answers[id].code, 0u);
+  EXPECT_EQ(client_.answers[id].date, "");  // gRPC's answers are as short as may be
 }
 
 TEST_F(H2SessionTest, HoldsABodyUntilItIsAllowed) {

@@ -1,0 +1,14 @@
+#include "server/http/http_date.h"
+
+namespace lowkey {
+
+std::string_view HttpDate::At(absl::Time now) {
+  const int64_t second = absl::ToUnixSeconds(now);
+  if (second != second_ || text_.empty()) {
+    second_ = second;
+    text_ = absl::FormatTime("%a, %d %b %E4Y %H:%M:%S GMT", now, absl::UTCTimeZone());
+  }
+  return text_;
+}
+
+}  // namespace lowkey
