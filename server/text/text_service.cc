@@ -114,6 +114,13 @@ absl::StatusOr<TokenList> TextService::TokensOf(const std::string& field, const 
   return tokens;
 }
 
+absl::StatusOr<TokenList> TextService::TokensOf(const std::string& field, const Input& input,
+                                                absl::Time deadline,
+                                                IsCancelled is_cancelled) const {
+  Interrupt interrupt = InterruptOf(deadline, std::move(is_cancelled));
+  return TokensOf(field, input, interrupt);
+}
+
 absl::StatusOr<ChatPrompt> TextService::TokenizeChat(const Conversation& conversation,
                                                      const PromptLimits& limits) const {
   LK_ASSIGN_OR_RETURN(ChatPrompt prompt,

@@ -96,6 +96,14 @@ class TextService {
   // Returns a conversation as its template writes it. Errors are those of Tokenize.
   absl::StatusOr<std::string> Render(const Conversation& conversation, const Tenant& tenant) const;
 
+  // Return the tokens of a prompt, and the most that are generated behind so many: the asked
+  // number, or the fallback cut to the context. Errors are those of Generate, and the first one's
+  // begin with `field`.
+  absl::StatusOr<TokenList> TokensOf(const std::string& field, const Input& input,
+                                     absl::Time deadline, IsCancelled is_cancelled) const;
+  absl::StatusOr<int32_t> NewTokens(std::optional<int32_t> asked, int32_t fallback,
+                                    size_t n_prompt_tokens) const;
+
   // Ends texts that are being tokenized, for whichever call, and refuses later ones, with
   // UNAVAILABLE: a server that stops need not wait for them. Thread-safe.
   void StopTokenizing() { is_stopped_ = true; }
@@ -153,9 +161,6 @@ class TextService {
                                                       const TokenList& context) const;
   // Returns the tokens that end an answer unless ignore_eos is set.
   TokenList EndTokens() const;
-  // Returns the asked number, or the fallback cut to the context. OUT_OF_RANGE past the context.
-  absl::StatusOr<int32_t> NewTokens(std::optional<int32_t> asked, int32_t fallback,
-                                    size_t n_prompt_tokens) const;
   absl::Status CheckBounds(const GenerationRequest& request) const;
 
   Engine& engine_;

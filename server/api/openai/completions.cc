@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
 #include "server/api/openai/completion_answer.h"
@@ -148,6 +149,23 @@ absl::Status TakeTokens(const TextService& service, const RpcContext& context,
   return absl::OkStatus();
 }
 
+// Turns several prompts into tokens, so that none begins beside one that leaves no room for its
+// answer.
+absl::Status TakeSeveral(const TextService& service, const RpcContext& context,
+                         const CallState& call, const GenerationRequest& request,
+                         CompletionFields& own) {
+  for (size_t i = 0; i < own.prompts.size(); ++i) {
+    const std::string name = absl::StrCat("prompt[", i, "]");
+    LK_ASSIGN_OR_RETURN(TokenList tokens, service.TokensOf(name, own.prompts[i], context.deadline,
+                                                           [&call] { return call.is_over(); }));
+    const absl::Status fits =
+        service.NewTokens(request.max_new_tokens, kDefaultNewTokens, tokens.size()).status();
+    LK_RETURN_IF_ERROR(Prefixed(name, WithApiNames(fits)));
+    own.prompts[i] = std::move(tokens);
+  }
+  return absl::OkStatus();
+}
+
 AnswerForm FormOf(const CommonRequest& common, const CompletionFields& own,
                   const std::string& fingerprint) {
   return {.id = absl::StrCat("cmpl-", common.request.request_id),
@@ -190,6 +208,9 @@ absl::StatusOr<Generations> ReadCompletions(const TextService& service,
   LK_RETURN_IF_ERROR(WithApiNames(service.CheckFields(request)));
   if (own.echo.echoes) LK_RETURN_IF_ERROR(TakeEcho(service, own));
   AnswerForm form = FormOf(common, own, fingerprint);
+  if (own.prompts.size() > 1) {
+    LK_RETURN_IF_ERROR(TakeSeveral(service, context, call, request, own));
+  }
   if (request.prompt_logprobs.has_value() || form.includes_continuous_usage) {
     LK_RETURN_IF_ERROR(TakeTokens(service, context, call, own, form));
   }

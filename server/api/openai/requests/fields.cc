@@ -1,5 +1,6 @@
 #include "server/api/openai/requests/fields.h"
 
+#include <cmath>
 #include <limits>
 
 #include "absl/strings/match.h"
@@ -40,6 +41,14 @@ absl::Status ValueError(std::string_view name, const json& value, std::string_vi
                                                  std::string(expected)));
 }
 
+std::optional<int64_t> WholeNumber(const json& value) {
+  constexpr double kMost = int64_t{1} << 53;
+  if (!value.is_number_float()) return std::nullopt;
+  const double number = value.get<double>();
+  if (!(std::fabs(number) <= kMost) || number != std::trunc(number)) return std::nullopt;
+  return static_cast<int64_t>(number);
+}
+
 absl::StatusOr<int32_t> ReadInt32(const std::string& name, const json& value) {
   constexpr int64_t kMin = std::numeric_limits<int32_t>::min();
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
@@ -47,6 +56,10 @@ absl::StatusOr<int32_t> ReadInt32(const std::string& name, const json& value) {
                         ? value.get<uint64_t>() <= uint64_t{kMax}
                         : value.is_number_integer() && value.get<int64_t>() >= kMin;
   if (fits) return value.get<int32_t>();
+  if (const auto number = WholeNumber(value);
+      number.has_value() && *number >= kMin && *number <= kMax) {
+    return static_cast<int32_t>(*number);
+  }
   return ValueError(name, value, "an integer of 32 bits");
 }
 

@@ -65,6 +65,9 @@ class Fields {
 // `name: value, expected <expected>`.
 absl::Status ValueError(std::string_view name, const nlohmann::json& value,
                         std::string_view expected);
+// Returns the integer that a decimal such as 1.0 is, as some languages write all numbers; nullopt
+// for another value, and beyond 2^53.
+std::optional<int64_t> WholeNumber(const nlohmann::json& value);
 absl::StatusOr<int32_t> ReadInt32(const std::string& name, const nlohmann::json& value);
 
 }  // namespace lowkey

@@ -44,6 +44,10 @@ constexpr const char* kUnsupported[] = {"suffix",
 absl::Status ReadSeed(Fields& fields, std::optional<uint64_t>& seed) {
   const json* value = fields.Take("seed");
   if (value == nullptr) return absl::OkStatus();
+  if (const auto number = WholeNumber(*value); number.has_value()) {
+    seed = static_cast<uint64_t>(*number);
+    return absl::OkStatus();
+  }
   if (!value->is_number_integer()) return fields.Error("seed", "an integer of 64 bits");
   // A negative seed is as good as any other.
   seed = value->is_number_unsigned() ? value->get<uint64_t>()

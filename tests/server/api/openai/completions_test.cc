@@ -4,6 +4,7 @@
 #include <future>
 
 #include "absl/strings/str_join.h"
+#include "server/request/limits.h"
 #include "tests/server/api/openai/openai_testing.h"
 #include "tests/server/front/http_get.h"
 
@@ -314,6 +315,30 @@ TEST_F(CompletionsTest, RefusalsSayWhat) {
     EXPECT_EQ(answer.Error()["param"], refusal.param) << refusal.name << answer.body;
     EXPECT_TRUE(answer.Error()["message"].is_string()) << refusal.name;
   }
+}
+
+TEST_F(CompletionsTest, NoPromptBeginsBesideOneThatIsTooLong) {
+  const auto context = static_cast<size_t>(engine_.limits().context_tokens);
+  for (const size_t n_bytes : {context + 1, kMaxTokenizeBytes + 1}) {
+    const ApiAnswer answer = Refused({{"prompt", {"Once", std::string(n_bytes, 'x')}}});
+    EXPECT_EQ(answer.code, 400) << answer.body;
+    EXPECT_EQ(answer.Error()["code"], "context_length_exceeded") << answer.body;
+    EXPECT_EQ(answer.Error()["param"], "prompt[1]") << answer.body;
+    EXPECT_TRUE(engine_.ids().empty());
+  }
+}
+
+TEST_F(CompletionsTest, WholeNumbersMayBeWrittenAsDecimals) {
+  const json body = Body({{"max_tokens", 9.0}, {"n", 1.0}, {"seed", 7.0}});
+  auto answer = std::async(std::launch::async, [&] { return Send("POST", kPath, body.dump()); });
+  ASSERT_TRUE(engine_.WaitForRunning(1));
+  const EngineRequest request = engine_.request(engine_.ids()[0]);
+  EXPECT_EQ(request.max_new_tokens, 9);
+  EXPECT_EQ(request.sampling.seed, 7u);
+  Play(engine_.ids()[0], "x");
+  EXPECT_EQ(answer.get().code, 200);
+  for (const double n : {1.5, 3e9, -3e9, 1e300}) EXPECT_EQ(Refused({{"max_tokens", n}}).code, 400);
+  EXPECT_EQ(Refused({{"seed", 1e30}}).code, 400);
 }
 
 TEST_F(CompletionsTest, TooManyChoicesAreRefused) {
