@@ -33,7 +33,7 @@
 #include "engine/runtime/engine.h"
 #include "server/config/machine_profile.h"
 #include "server/config/terminal/terminal.h"
-#include "server/config/token_text.h"
+#include "server/config/user_files.h"
 
 ABSL_FLAG(std::string, model, "models/tales", "Hugging Face directory with a bundle");
 ABSL_FLAG(int, requests, 200, "shapes of requests");

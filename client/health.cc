@@ -35,6 +35,10 @@ absl::Status RunHealth(const FlagValues& flags) {
   }
   // The exit code is 1 for every answer except SERVING.
   if (status.ok()) return status;
+  if (absl::IsDeadlineExceeded(status)) {
+    return absl::UnavailableError(
+        absl::StrCat(address, ": no answer within --timeout ", flags.Text("timeout")));
+  }
   if (!absl::IsNotFound(status)) return absl::UnavailableError(status.message());
   return absl::UnavailableError(
       absl::StrCat(address, ": no service \"", flags.Text("service"), "\""));

@@ -19,7 +19,7 @@
 #include "server/config/opened_model.h"
 #include "server/config/profile.h"
 #include "server/config/terminal/terminal.h"
-#include "server/config/token_text.h"
+#include "server/config/user_files.h"
 #include "tools/commands.h"
 #include "tools/crossover_report.h"
 #include "tools/crossover_theory.h"
@@ -87,6 +87,8 @@ absl::Status PrintTheory(const FlagValues& flags) {
 
 absl::Status RunCrossover(const FlagValues& flags) {
   if (flags.Switch("theory")) {
+    LK_RETURN_IF_ERROR(flags.RequireNone({"lengths", "try", "output", "html", "json"},
+                                         "none beside --theory, which measures nothing"));
     return PrintTheory(flags);
   }
   RateOptions options;

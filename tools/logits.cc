@@ -13,7 +13,7 @@
 #include "server/config/json_text.h"
 #include "server/config/opened_model.h"
 #include "server/config/terminal/terminal.h"
-#include "server/config/token_text.h"
+#include "server/config/user_files.h"
 #include "tools/commands.h"
 #include "tools/tensor_file.h"
 
@@ -37,6 +37,7 @@ absl::Status RunLogits(const FlagValues& flags) {
   LK_RETURN_IF_ERROR(flags.ReadInt("chunk", {1, 1 << 20}, options.chunk_tokens));
   LK_RETURN_IF_ERROR(
       flags.ReadInt("prompt-tokens", {0, int64_t{1} << 40}, options.n_prompt_tokens));
+  LK_RETURN_IF_ERROR(CheckWritable(flags, {"output"}));
   LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
   LK_ASSIGN_OR_RETURN(const auto weights, model.Weights());
   LK_RETURN_IF_ERROR(ReadCalibration(flags, model, *weights, options.engine));

@@ -11,7 +11,7 @@
 #include "server/config/json_text.h"
 #include "server/config/opened_model.h"
 #include "server/config/terminal/terminal.h"
-#include "server/config/token_text.h"
+#include "server/config/user_files.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/commands.h"
 

@@ -25,7 +25,7 @@
 #include "server/config/command.h"
 #include "server/config/terminal/signals.h"
 #include "server/config/terminal/terminal.h"
-#include "server/config/token_text.h"
+#include "server/config/user_files.h"
 #include "server/net/address.h"
 #include "server/request/limits.h"
 

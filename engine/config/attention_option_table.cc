@@ -121,7 +121,7 @@ constexpr AttentionOption kTable[] = {
                                 "outputs, a small cache, fast tokens",
                                 {.label_rule = LabelRule::kNever}),
     Row<kAtp, &AtpOptions::rank>(
-        "rank", "rank", "rank of a block: 64, or a fraction: 1/4, 0.25",
+        "rank", "rank", "rank of a block: 64, or a fraction: 1/4, 0.25, or energy:0.95, or entropy",
         {.label = "rank", .label_rule = kAlways, .is_of_block_bases = true, .is_aimed = true}),
     Row<kAtp, &AtpOptions::basis>(
         "basis", "basis", "a basis per layer, per kv head, of x, or found by `lowkey calibrate`",

@@ -21,7 +21,7 @@ inline constexpr EnumNames kEnumNames<Mechanism> = {
     {"standard", "atp", "taylorshift", "optimised", "efficient", "super", "lasso"}};
 
 // CacheStorage says how closed pages of exact keys and values are stored: as the cache stores new
-// ones, or in 8 or 4 bits with a scale and a middle for every 32 numbers (quantized_kv.h).
+// ones, or in 8 to 2 bits with a scale and a middle for every 32 numbers (quantized_kv.h).
 enum class CacheStorage { kDtype, kInt8, kInt4, kInt3, kInt2 };
 template <>
 inline constexpr EnumNames kEnumNames<CacheStorage> = {"cache storage",

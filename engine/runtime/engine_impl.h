@@ -29,7 +29,8 @@
 namespace lowkey {
 
 // The engine has two sides: calls from any thread (engine.cc) leave requests behind a mutex, and
-// one thread (engine_loop.cc, engine_step.cc) computes step after step.
+// one thread (engine_loop.cc, engine_step.cc, engine_prefixes.cc, engine_masks.cc) computes step
+// after step.
 class EngineImpl : public Engine {
  public:
   // `files` may be null; file_space names model and program for its spaces.

@@ -61,7 +61,7 @@ class LayerBench {
     LK_ASSIGN_OR_RETURN(out_, place_.Hold(std::vector<float>(chunk_tokens_ * g.out_dim())));
     LK_RETURN_IF_ERROR(place_.MakeCaches(g, PageBytes(g), chunk_tokens_));
     mechanism_ = setup_.Make(place_, pool_);
-    if (mechanism_ == nullptr) return absl::NotFoundError("no weights");
+    if (mechanism_ == nullptr) return MissingWeights(wanted.mechanism);
     const AttentionOptions options = mechanism_->Resolve(wanted);
     LK_RETURN_IF_ERROR(mechanism_->CheckAvailable(options));
     const int64_t budget =

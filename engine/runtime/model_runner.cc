@@ -71,9 +71,7 @@ void ModelRunner::MakeMechanisms(const Checkpoint& checkpoint) {
 absl::StatusOr<AttentionMechanism*> ModelRunner::FindMechanism(Mechanism id) const {
   const auto it = mechanisms_.find(id);
   if (it != mechanisms_.end()) return it->second.mechanism.get();
-  return absl::FailedPreconditionError(
-      absl::StrCat("attention.mechanism: ", std::string(MechanismName(id)),
-                   " needs weights that this model does not bring (lowkey.json)"));
+  return MissingWeights(id);
 }
 
 bool ModelRunner::IsApproximate(const AttentionOptions& options) const {

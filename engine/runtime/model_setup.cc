@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/machine.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_set.h"
@@ -102,6 +103,12 @@ std::string WeightsName(const Checkpoint& checkpoint, const WeightStorage& stora
   return std::max_element(sizes.begin(), sizes.end(),
                           [](const auto& a, const auto& b) { return a.second < b.second; })
       ->first;
+}
+
+absl::Status MissingWeights(Mechanism id) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("attention.mechanism: ", std::string(MechanismName(id)),
+                   " needs weights that this model does not bring (lowkey.json)"));
 }
 
 bool ApproximatesWeights(const AttentionOptions& options, const MechanismWeights* weights) {

@@ -38,6 +38,9 @@ struct MechanismSetup {
 // Returns all mechanisms, those without weights in the checkpoint too.
 std::vector<MechanismSetup> SetUpMechanisms(const Checkpoint& checkpoint, StorageType cache_type);
 
+// Returns the error of a mechanism for which the checkpoint has no weights.
+absl::Status MissingWeights(Mechanism id);
+
 // Returns whether outputs approximate what the model's weights are meant to compute. `weights` are
 // those that the model brings for the mechanism alone, or null.
 bool ApproximatesWeights(const AttentionOptions& options, const MechanismWeights* weights);

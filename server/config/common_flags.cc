@@ -36,7 +36,7 @@ constexpr Flag kEngineFlags[] = {
 };
 constexpr Flag kServingFlags[] = {
     {"cache-bytes", "BYTES", "0",
-     "key-value cache, such as 512M or 2G; 0: a quarter of free memory"},
+     "key-value cache, such as 512M or 2G; 0: a quarter of free memory, at most 64 whole contexts"},
     {"max-batch-tokens", "N", "0", "tokens computed together in one step (0: 512; 2048 on a GPU)"},
     {"step-ms", "N", "100",
      "prompts come in chunks that let running streams wait no longer than this"},

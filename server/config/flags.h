@@ -106,6 +106,10 @@ class FlagValues {
   absl::Status Error(std::string_view name, std::string_view expected) const;
   // Returns the Error of the first of these flags, whose values are files, that has no value.
   absl::Status RequireFiles(std::initializer_list<std::string_view> names) const;
+  // Returns the Error of the first of these flags on the command line, where nothing would read it.
+  // Variables and files may set it for other commands.
+  absl::Status RequireNone(absl::Span<const std::string_view> names,
+                           std::string_view expected) const;
 
   const std::vector<std::string>& positional() const { return positional_; }
   bool wants_help() const { return wants_help_; }

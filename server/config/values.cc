@@ -79,6 +79,16 @@ absl::Status FlagValues::Error(std::string_view name, std::string_view expected)
                                                  "\", expected ", std::string(expected)));
 }
 
+absl::Status FlagValues::RequireNone(absl::Span<const std::string_view> names,
+                                     std::string_view expected) const {
+  for (const std::string_view name : names) {
+    const Value* value = Find(name);
+    const bool is_said = value != nullptr && value->is_given && value->origin.starts_with("--");
+    if (is_said) return Error(name, expected);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FlagValues::RequireFiles(std::initializer_list<std::string_view> names) const {
   for (std::string_view name : names) {
     if (!Has(name)) return Error(name, "FILE");

@@ -1,4 +1,4 @@
-// Implements `lowkey calibrate`: finds the codes of a model's prefixes.
+// Implements `lowkey calibrate`: finds bases for stored prefixes and for atp's index of a model.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -11,6 +11,7 @@
 #include "server/config/json_text.h"
 #include "server/config/opened_model.h"
 #include "server/config/terminal/terminal.h"
+#include "server/config/user_files.h"
 #include "tools/calibration/code_table.h"
 #include "tools/calibration/texts.h"
 #include "tools/commands.h"
@@ -27,10 +28,11 @@ absl::Status RunCalibrate(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const EngineOptions engine, ReadEngineOptions(flags));
   if (engine.device != nullptr) return flags.Error("device", "cpu");
   LK_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(flags));
-  LK_ASSIGN_OR_RETURN(const auto weights, model.Weights());
-  LK_ASSIGN_OR_RETURN(const CalibrationTexts texts, ReadCalibrationTexts(flags, model, *weights));
   const std::string path =
       flags.IsGiven("output") ? flags.Text("output") : PrincipalCodePath(model.files().weights);
+  LK_RETURN_IF_ERROR(CheckReplaceable(path));
+  LK_ASSIGN_OR_RETURN(const auto weights, model.Weights());
+  LK_ASSIGN_OR_RETURN(const CalibrationTexts texts, ReadCalibrationTexts(flags, model, *weights));
   auto bars = std::make_unique<CalibrationBars>("codes");
   LK_ASSIGN_OR_RETURN(const PrincipalCodes codes,
                       FindPrincipalCodes(weights, texts.pieces, engine, bars->Callbacks()));

@@ -22,7 +22,7 @@
 #include "server/config/json_text.h"
 #include "server/config/opened_model.h"
 #include "server/config/terminal/terminal.h"
-#include "server/config/token_text.h"
+#include "server/config/user_files.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/commands.h"
 #include "tools/eval/choice.h"
@@ -81,8 +81,9 @@ using Progress = absl::FunctionRef<void(int64_t done, int64_t all)>;
 // A kind of evaluation.
 struct EvalKind {
   std::string_view name;
-  std::string_view counted;          // by the progress bar
-  std::string_view default_context;  // empty: it has no windows
+  std::string_view counted;              // by the progress bar
+  std::string_view default_context;      // empty: it has no windows
+  std::vector<std::string_view> unused;  // flags that it does not read
   std::vector<QualityMeasure> measures;
   EvalRow (*widest)();  // with every number as wide as may be
   absl::StatusOr<EvalRow> (*measure)(Engine& engine, const Evaluation& evaluation,
@@ -186,6 +187,7 @@ const EvalKind kKinds[] = {
     {"perplexity",
      "windows",
      "2048",
+     {"codes", "passage"},
      {{"perplexity", "Perplexity", "perplexity", /*is_log=*/true}},
      [] {
        // exp(7) is 1,096.6.
@@ -198,6 +200,7 @@ const EvalKind kKinds[] = {
     {"recall",
      "texts",
      "4096",
+     {"stride"},
      {{"code_tokens_right", "Digits of codes", "share that is right"},
       {"copied_tokens_right", "Copies", "share of tokens that is right"}},
      [] {
@@ -211,6 +214,7 @@ const EvalKind kKinds[] = {
     {"choice",
      "questions",
      "",
+     {"context", "stride", "windows", "codes", "passage"},
      {{"right", "Answers", "share that is right"}},
      [] {
        return ChoiceRow({kMany, 0, 0, kWideCost});
@@ -222,10 +226,7 @@ const EvalKind kKinds[] = {
 };
 
 absl::StatusOr<std::vector<int64_t>> ReadContexts(const FlagValues& flags, const EvalKind& kind) {
-  if (kind.default_context.empty()) {
-    if (flags.IsGiven("context")) return flags.Error("context", "none: choice has no windows");
-    return std::vector<int64_t>{0};
-  }
+  if (kind.default_context.empty()) return std::vector<int64_t>{0};
   const std::string text =
       flags.IsGiven("context") ? flags.Text("context") : std::string(kind.default_context);
   std::vector<int64_t> contexts;
@@ -305,10 +306,17 @@ absl::StatusOr<std::vector<EvalRow>> MeasureAll(Engine& engine, const EvalKind& 
 
 absl::StatusOr<Evaluation> ReadEvaluation(const FlagValues& flags, const EvalKind& kind) {
   Evaluation evaluation;
+  LK_RETURN_IF_ERROR(
+      flags.RequireNone(kind.unused, absl::StrCat("none with ", std::string(kind.name))));
   LK_ASSIGN_OR_RETURN(evaluation.contexts, ReadContexts(flags, kind));
   LK_ASSIGN_OR_RETURN(evaluation.trials, ReadTrials(flags));
   std::optional<int64_t>& windows = evaluation.perplexity.max_windows;
   LK_RETURN_IF_ERROR(flags.ReadInt("stride", {0, 1 << 24}, evaluation.perplexity.stride_tokens));
+  for (const int64_t context : evaluation.contexts) {
+    if (evaluation.perplexity.stride_tokens > context) {
+      return flags.Error("stride", absl::StrCat("at most the --context of ", context));
+    }
+  }
   LK_RETURN_IF_ERROR(flags.ReadInt("windows", {0, 1 << 24}, windows));
   if (windows == 0) windows.reset();
   evaluation.recall.max_texts = windows;

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "server/config/terminal/terminal.h"
-#include "server/config/token_text.h"
+#include "server/config/user_files.h"
 
 namespace lowkey {
 namespace {

@@ -21,7 +21,7 @@
 #include "server/config/opened_model.h"
 #include "server/config/terminal/layout.h"
 #include "server/config/terminal/terminal.h"
-#include "server/config/token_text.h"
+#include "server/config/user_files.h"
 #include "tools/calibration/texts.h"
 #include "tools/commands.h"
 

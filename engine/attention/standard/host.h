@@ -14,7 +14,7 @@ namespace lowkey {
 // 1,024 positions have a softmax of their own and are joined in their order: few rows at depth are
 // thus spread over all threads, and a row has the same bits whether it was spread or not.
 //
-// Where the options ask for 8 or 4 bits, a page is quantized in the step that fills it, layer by
+// Where the options ask for 8 to 2 bits, a page is quantized in the step that fills it, layer by
 // layer. A row reads its own page exactly and all earlier pages as they were quantized, and a
 // closed page goes back to the pool at the step's end.
 class HostStandard : public StandardPolicy {

@@ -13,7 +13,7 @@ namespace lowkey {
 // window.
 AttentionWork SoftmaxWork(const AttentionGeometry& geometry, int64_t n_tokens);
 
-// Says whether the options ask for 8 or 4 bits where a page is closed.
+// Says whether the options ask for 8 to 2 bits where a page is closed.
 bool IsQuantized(const AttentionOptions& options);
 
 // Says whether the options ask for prefixes in a calibrated code.
@@ -25,7 +25,7 @@ struct CodedPromptBlock {
   std::weak_ptr<Slab> known;   // the same code, or null once nobody holds it
 };
 
-// The memory of a sequence beside its exact pages. Where the options ask for 8 or 4 bits, its
+// The memory of a sequence beside its exact pages. Where the options ask for 8 to 2 bits, its
 // closed pages, quantized: on the host they are laid out as quantized_kv.h says, on a device as its
 // kernels do. Where prefixes are coded, the first blocks of the prompt.
 struct StandardState {

@@ -12,15 +12,29 @@ using ::testing::Pair;
 
 constexpr Flag kFlags[] = {{"x", "X", "", "a value"}, {"json", "", "", "JSON", FlagKind::kSwitch}};
 
-FlagValues With(const std::string& text) {
+FlagValues Parsed(const std::vector<std::string>& arguments, const char* variable = nullptr) {
   CommandSpec spec;
   spec.name = "try";
   spec.groups = {{"All", kFlags}};
   FlagSources sources;
-  sources.environment = [](const std::string&) { return std::nullopt; };
-  auto values = ParseFlags(spec, {"--x", text}, {}, sources);
+  sources.environment = [variable](const std::string&) -> std::optional<std::string> {
+    if (variable == nullptr) return std::nullopt;
+    return variable;
+  };
+  auto values = ParseFlags(spec, arguments, {}, sources);
   EXPECT_TRUE(values.ok()) << values.status();
   return *std::move(values);
+}
+
+FlagValues With(const std::string& text) { return Parsed({"--x", text}); }
+
+TEST(ValuesTest, FlagsThatNothingReadsAreRefusedOnTheCommandLineAlone) {
+  EXPECT_TRUE(Parsed({"--x", "1"}).RequireNone({"json"}, "none").ok());
+  const absl::Status refused = Parsed({"--json"}).RequireNone({"x", "json"}, "none here");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--json"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("none here"));
+  EXPECT_TRUE(Parsed({}, "true").RequireNone({"json"}, "none").ok());
 }
 
 TEST(ValuesTest, IntegersAreWholeAndInRange) {

@@ -1,8 +1,9 @@
-#include "server/config/token_text.h"
+#include "server/config/user_files.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,21 @@ absl::Status CheckWritable(const FlagValues& flags, std::initializer_list<const 
     std::FILE* file = std::fopen(path.c_str(), "ab");
     if (file == nullptr || std::fclose(file) != 0) return FileError(path, "cannot be written");
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckReplaceable(const std::string& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    return absl::FailedPreconditionError(path + ": not a regular file, expected one or none");
+  }
+  const std::string beside = path + ".part";
+  const bool is_new = !std::filesystem::exists(beside, ignored);
+  std::FILE* file = std::fopen(beside.c_str(), "ab");
+  if (file == nullptr) return FileError(path, "cannot be written");
+  std::fclose(file);
+  if (is_new) std::remove(beside.c_str());
   return absl::OkStatus();
 }
 

@@ -1,5 +1,5 @@
-#ifndef LOWKEY_SERVER_CONFIG_TOKEN_TEXT_H_
-#define LOWKEY_SERVER_CONFIG_TOKEN_TEXT_H_
+#ifndef LOWKEY_SERVER_CONFIG_USER_FILES_H_
+#define LOWKEY_SERVER_CONFIG_USER_FILES_H_
 
 #include <cstdint>
 #include <initializer_list>
@@ -27,9 +27,14 @@ absl::Status WriteTextFile(const std::string& path, const std::string& text);
 // there is made empty. FileError's errors if not.
 absl::Status CheckWritable(const FlagValues& flags, std::initializer_list<const char*> names);
 
+// Checks, before long work, that a file that is written beside `path` can take its place: nothing
+// or a regular file is there, and its folder takes files. FAILED_PRECONDITION or FileError's errors
+// if not.
+absl::Status CheckReplaceable(const std::string& path);
+
 // Reads the token ids of a file of at most kMaxTokenFileBytes, as ParseTokenIds does.
 absl::StatusOr<std::vector<int32_t>> ReadTokenFile(const std::string& path, int32_t vocab_size);
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_SERVER_CONFIG_TOKEN_TEXT_H_
+#endif  // LOWKEY_SERVER_CONFIG_USER_FILES_H_
