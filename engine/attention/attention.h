@@ -1,6 +1,7 @@
 #ifndef LOWKEY_ENGINE_ATTENTION_ATTENTION_H_
 #define LOWKEY_ENGINE_ATTENTION_ATTENTION_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "absl/types/span.h"
 #include "engine/attention/context.h"
 #include "engine/attention/sequence.h"
+#include "engine/base/round_up.h"
 
 namespace lowkey {
 
@@ -91,6 +93,14 @@ class AttentionMechanism {
   // exact tokens are gone where the mechanism turns them into something smaller.
   virtual int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const {
     return BoundBytes(options, {1, n_tokens, 1});
+  }
+  // Returns how many of these bytes are held once by sequences that have their first
+  // n_prompt_tokens in common: those that as many whole pages more would take.
+  virtual int64_t SharedBytes(const AttentionOptions& options, int64_t n_prompt_tokens,
+                              int64_t n_tokens) const {
+    const int64_t n_shared = n_prompt_tokens / kPageTokens * kPageTokens;
+    const int64_t held = HeldBytes(options, n_tokens);
+    return std::clamp<int64_t>(HeldBytes(options, n_tokens + n_shared) - held, 0, held);
   }
   // Returns how many of these bytes the last token reads, at most.
   virtual int64_t ReadBytes(const AttentionOptions& options, int64_t n_tokens) const {

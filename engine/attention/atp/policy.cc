@@ -27,6 +27,23 @@ int64_t MostBlocks(const AtpOptions& o, const SequenceBound& bound) {
   return std::min(n, far + o.window_blocks + bound.max_step_rows / o.block_tokens + 1);
 }
 
+// The open block's and the step's.
+int64_t MostInputPages(const AtpOptions& o, const SequenceBound& bound) {
+  if (o.basis != AtpBasis::kInput) return 0;
+  return std::min(PagesFor(bound.n_tokens),
+                  o.block_tokens / kPageTokens + PagesFor(bound.max_step_rows) + 1);
+}
+
+// Returns how many of the first n_pages pages a sequence holds while the last of n_tokens is
+// computed: the near ones, and the sinks'.
+int64_t NearPages(const AtpOptions& o, int64_t n_tokens, int64_t n_pages) {
+  const int64_t last = std::max<int64_t>(0, n_tokens - 2);  // the last that Advance has seen
+  const int64_t first_near =
+      std::max<int64_t>(0, last / o.block_tokens - o.window_blocks) * o.block_tokens / kPageTokens;
+  const int64_t n_sink_pages = o.sinks > 0 && first_near > 0 ? std::min<int64_t>(1, n_pages) : 0;
+  return std::max<int64_t>(0, n_pages - first_near) + n_sink_pages;
+}
+
 // Drops the blocks of a plan that was never carried out: later plans must not take them for
 // compressed.
 void DropUnfilledBlocks(const Segment& segment) {
@@ -87,15 +104,28 @@ int64_t AtpPolicy::BoundBytes(const AttentionOptions& options, const SequenceBou
   if (o.prefill == AtpPrefill::kExact) {
     n_pages = std::max(n_pages, PagesFor(std::min(bound.n_prompt_tokens + 1, bound.n_tokens)));
   }
-  // The open block's and the step's.
-  const int64_t n_input_pages =
-      o.basis != AtpBasis::kInput
-          ? 0
-          : std::min(PagesFor(bound.n_tokens), block_pages + PagesFor(bound.max_step_rows) + 1);
   const PrincipalShape shape = ShapeOf(context_.geometry, o);
   return n_pages * PageBytes(context_.geometry) +
-         n_input_pages * InputPageBytes(context_.geometry) +
+         MostInputPages(o, bound) * InputPageBytes(context_.geometry) +
          MostBlocks(o, bound) * shape.SlabBytes(context_.geometry);
+}
+
+int64_t AtpPolicy::HeldBytes(const AttentionOptions& options, int64_t n_tokens) const {
+  const AtpOptions& o = options.atp;
+  const SequenceBound bound = {1, n_tokens, 1};
+  const int64_t n_pages = NearPages(o, n_tokens, PagesFor(n_tokens));
+  return n_pages * PageBytes(context_.geometry) +
+         MostInputPages(o, bound) * InputPageBytes(context_.geometry) +
+         MostBlocks(o, bound) * ShapeOf(context_.geometry, o).SlabBytes(context_.geometry);
+}
+
+// Shared are the prompt's whole pages, as far as they are held, and its whole blocks.
+int64_t AtpPolicy::SharedBytes(const AttentionOptions& options, int64_t n_prompt_tokens,
+                               int64_t n_tokens) const {
+  const AtpOptions& o = options.atp;
+  return NearPages(o, n_tokens, n_prompt_tokens / kPageTokens) * PageBytes(context_.geometry) +
+         MostBlocks(o, {1, n_prompt_tokens, 1}) *
+             ShapeOf(context_.geometry, o).SlabBytes(context_.geometry);
 }
 
 // Far blocks without the copies of their tokens, and the copies that are chosen; blocks of the

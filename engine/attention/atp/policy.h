@@ -48,6 +48,9 @@ class AtpPolicy : public AttentionMechanism {
   AttentionOptions Resolve(const AttentionOptions& options) const override;
   absl::Status CheckAvailable(const AttentionOptions& options) const override;
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
+  int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const override;
+  int64_t SharedBytes(const AttentionOptions& options, int64_t n_prompt_tokens,
+                      int64_t n_tokens) const override;
   int64_t ReadBytes(const AttentionOptions& options, int64_t n_tokens) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
   // Blocks are compressed once, from tokens that the sequence keeps.

@@ -30,6 +30,10 @@ class ForwardedAttention : public AttentionMechanism {
   int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const override {
     return real_->HeldBytes(options, n_tokens);
   }
+  int64_t SharedBytes(const AttentionOptions& options, int64_t n_prompt_tokens,
+                      int64_t n_tokens) const override {
+    return real_->SharedBytes(options, n_prompt_tokens, n_tokens);
+  }
   int64_t ReadBytes(const AttentionOptions& options, int64_t n_tokens) const override {
     return real_->ReadBytes(options, n_tokens);
   }

@@ -33,6 +33,10 @@ class RoutedAttention : public AttentionMechanism {
   int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const override {
     return Of(options).HeldBytes(options, n_tokens);
   }
+  int64_t SharedBytes(const AttentionOptions& options, int64_t n_prompt_tokens,
+                      int64_t n_tokens) const override {
+    return Of(options).SharedBytes(options, n_prompt_tokens, n_tokens);
+  }
   int64_t ReadBytes(const AttentionOptions& options, int64_t n_tokens) const override {
     return Of(options).ReadBytes(options, n_tokens);
   }

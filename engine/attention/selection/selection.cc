@@ -137,11 +137,8 @@ int64_t PredictBytes(const SelectionCandidate& c, const RequestLengths& lengths)
   const int64_t n_tokens = std::max<int64_t>(1, lengths.n_prompt_tokens + lengths.n_new_tokens);
   const int64_t held = c.mechanism->HeldBytes(c.options, n_tokens);
   if (lengths.n_choices == 1) return held;
-  const int64_t growth = c.mechanism->HeldBytes(c.options, 2 * n_tokens) - held;
-  const double prompt_share =
-      static_cast<double>(lengths.n_prompt_tokens) / static_cast<double>(n_tokens);
-  const auto shared = static_cast<int64_t>(prompt_share * static_cast<double>(growth));
-  return lengths.n_choices * held - (lengths.n_choices - 1) * std::clamp<int64_t>(shared, 0, held);
+  const int64_t shared = c.mechanism->SharedBytes(c.options, lengths.n_prompt_tokens, n_tokens);
+  return lengths.n_choices * held - (lengths.n_choices - 1) * shared;
 }
 
 absl::StatusOr<Selection> SelectMechanism(absl::Span<const SelectionCandidate> candidates,

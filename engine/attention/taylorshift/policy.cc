@@ -74,6 +74,18 @@ int64_t TaylorShiftPolicy::HeldBytes(const AttentionOptions& options, int64_t n_
   return n_pages * PageBytes(g) + TaylorSlabBytes(g);
 }
 
+int64_t TaylorShiftPolicy::SharedBytes(const AttentionOptions& options, int64_t n_prompt_tokens,
+                                       int64_t n_tokens) const {
+  const int64_t n_whole = n_prompt_tokens / kPageTokens, page_bytes = PageBytes(context_.geometry);
+  const auto switch_tokens = SwitchTokens(options);
+  if (!switch_tokens.has_value() || n_tokens - 1 <= *switch_tokens) return n_whole * page_bytes;
+  const int64_t n_state_pages = EndStatePage((n_tokens - 2) / kPageTokens);
+  const bool shares_state = n_prompt_tokens > *switch_tokens &&
+                            EndStatePage((n_prompt_tokens - 1) / kPageTokens) == n_state_pages;
+  return std::max<int64_t>(0, n_whole - n_state_pages) * page_bytes +
+         (shares_state ? TaylorSlabBytes(context_.geometry) : 0);
+}
+
 AttentionWork TaylorShiftPolicy::Work(const AttentionOptions& options, int64_t n_tokens) const {
   const AttentionGeometry& g = context_.geometry;
   const int64_t n_direct = std::min(n_tokens, SwitchTokens(options).value_or(n_tokens));

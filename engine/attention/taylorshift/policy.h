@@ -25,6 +25,9 @@ class TaylorShiftPolicy : public AttentionMechanism {
   absl::Status CheckAvailable(const AttentionOptions& options) const override;
   int64_t BoundBytes(const AttentionOptions& options, const SequenceBound& bound) const override;
   int64_t HeldBytes(const AttentionOptions& options, int64_t n_tokens) const override;
+  // Shared are whole pages of the prompt, and the state until one of the sequences adds to it.
+  int64_t SharedBytes(const AttentionOptions& options, int64_t n_prompt_tokens,
+                      int64_t n_tokens) const override;
   AttentionWork Work(const AttentionOptions& options, int64_t n_tokens) const override;
   absl::Status Plan(absl::Span<const Segment> segments) override;
   int64_t RevocableRows(const SequenceCache& sequence, int64_t n_rows) const override;

@@ -208,13 +208,14 @@ TEST_F(SelectionTest, ChoicesMoveTheCrossoverTowardsCheapAttention) {
   EXPECT_EQ(Choose(rules, {1500, 1000, 8}), Mechanism::kEfficient);
 }
 
-TEST_F(SelectionTest, ChoicesSharePagesButNoState) {
+TEST_F(SelectionTest, ChoicesShareWholePagesButNoState) {
   AddTwo();
   Add(Mechanism::kTaylorShift, {.bytes_per_token = 0, .fixed_bytes = 2000}, {{1, 1.0}});
   candidates_[2].is_approximate = false;
   const RequestLengths alone{1000, 24}, eight{1000, 24, 8};
   EXPECT_EQ(PredictBytes(candidates_[0], alone), 8 * 1024);
-  EXPECT_EQ(PredictBytes(candidates_[0], eight), 8 * 1000 + 8 * 8 * 24);
+  EXPECT_EQ(PredictBytes(candidates_[0], eight), 8 * 960 + 8 * 8 * (40 + 24));
+  EXPECT_EQ(PredictBytes(candidates_[0], {63, 1, 8}), 8 * 8 * 64);
   EXPECT_EQ(PredictBytes(candidates_[2], eight), 8 * 2000);
   const SelectionRules rules{.objective = Objective::kMemory};
   EXPECT_EQ(Choose(rules, alone), Mechanism::kTaylorShift);
