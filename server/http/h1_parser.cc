@@ -227,14 +227,31 @@ void Http1Parser::OnTarget(std::string_view target) {
     Fail(414, "the target is too long");
   } else if (!std::all_of(target.begin(), target.end(), IsTargetByte)) {
     Fail(400, "the target has a character that must be encoded");
-  } else if (target.substr(0, 1) != "/" && !(target == "*" && head_.method == "OPTIONS")) {
-    Fail(400, "the target must begin with a slash");
   } else {
-    const size_t question = target.find('?');
-    head_.path = target.substr(0, question);
-    if (question != std::string_view::npos) head_.query = target.substr(question + 1);
+    const std::string_view rest = TakeAuthority(target);
+    if (rest.substr(0, 1) != "/" && !(rest == "*" && head_.method == "OPTIONS")) {
+      Fail(400, "the target must begin with a slash");
+      return;
+    }
+    const size_t question = rest.find('?');
+    head_.path = rest.substr(0, question);
+    if (question != std::string_view::npos) head_.query = rest.substr(question + 1);
     state_ = State::kField;
   }
+}
+
+// Returns what follows scheme and authority where a target begins with them, as proxies write it
+// (RFC 9112, section 3.2.2), and keeps the authority for CheckHost.
+std::string_view Http1Parser::TakeAuthority(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (Lowered(target.substr(0, scheme.size())) != scheme) continue;
+    target.remove_prefix(scheme.size());
+    const size_t end = std::min(target.find('/'), target.size());
+    head_.authority = target.substr(0, end);
+    if (end == 0) return {};
+    return end < target.size() ? target.substr(end) : "/";
+  }
+  return target;
 }
 
 void Http1Parser::OnField() {
@@ -279,6 +296,9 @@ bool Http1Parser::CheckHost() {
   if (hosts.empty()) return is_http_1_0_ || Fail(400, "there is no Host");
   if (!std::all_of(hosts[0].begin(), hosts[0].end(), IsHostByte)) {
     return Fail(400, "the Host is not a host and a port");
+  }
+  if (!head_.authority.empty() && Lowered(head_.authority) != Lowered(hosts[0])) {
+    return Fail(400, "the target names another host than the Host");
   }
   head_.authority = hosts[0];
   return true;

@@ -86,6 +86,7 @@ class Http1Parser {
   Event OnLine();
   void OnRequestLine();
   void OnTarget(std::string_view target);
+  std::string_view TakeAuthority(std::string_view target);
   void OnField();
   Event OnHeadEnd();
   // The checks of a whole head. All return false after Fail.

@@ -127,14 +127,20 @@ TEST(Http1ParserTest, RefusesOtherVersions) {
   EXPECT_EQ(ParsedLine("GET"), "400");
 }
 
-TEST(Http1ParserTest, TakesTargetsInOriginFormOnly) {
+TEST(Http1ParserTest, TakesTargetsOfServersAndThroughProxies) {
   EXPECT_EQ(ParsedLine("OPTIONS * HTTP/1.1"), "OPTIONS * @h . ");
   EXPECT_EQ(ParsedLine("GET /%00?#x HTTP/1.1"), "400");
-  for (const char* target : {"*", "http://h/", "https://h/", "h:80", "", "a", "/a b", " /", "/ ",
+  for (const char* target : {"*", "http://", "http:/h/", "h:80", "", "a", "/a b", " /", "/ ",
                              "/a\tb", "/\xc3\xa9", "/\x7f"}) {
     EXPECT_EQ(ParsedLine(absl::StrCat("GET ", target, " HTTP/1.1")), "400") << target;
   }
   EXPECT_EQ(ParsedLine("OPTIONS ** HTTP/1.1"), "400");
+  EXPECT_EQ(ParsedLine("GET HTTP://H/a?b HTTP/1.1"), "GET /a?b @h . ");
+  EXPECT_EQ(ParsedLine("GET https://h HTTP/1.1"), "GET / @h . ");
+  EXPECT_EQ(ParsedLine("GET http://other/ HTTP/1.1"), "400");  // Host is h
+  EXPECT_EQ(ParsedLine("GET http://user@h/ HTTP/1.1"), "400");
+  EXPECT_EQ(ParsedLine("GET http:///a HTTP/1.1"), "400");
+  EXPECT_EQ(ParsedLine("GET ftp://h/a HTTP/1.1"), "400");
 }
 
 TEST(Http1ParserTest, LimitsTheTarget) {
