@@ -54,6 +54,8 @@ absl::Status CheckMessage(const std::string& field, const ChatMessage& message) 
   LK_RETURN_IF_ERROR(CheckUtf8(field + ".content", message.content.value_or("")));
   LK_RETURN_IF_ERROR(CheckUtf8(field + ".name", message.name.value_or("")));
   LK_RETURN_IF_ERROR(CheckUtf8(field + ".tool_call_id", message.tool_call_id.value_or("")));
+  LK_RETURN_IF_ERROR(
+      CheckUtf8(field + ".reasoning_content", message.reasoning_content.value_or("")));
   return CheckCalls(field + ".tool_calls", message);
 }
 

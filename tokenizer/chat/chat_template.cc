@@ -91,6 +91,7 @@ class VariableBuilder {
     LK_RETURN_IF_ERROR(SetUserText(dict, "content", message.content));
     LK_RETURN_IF_ERROR(SetUserText(dict, "name", message.name));
     LK_RETURN_IF_ERROR(SetUserText(dict, "tool_call_id", message.tool_call_id));
+    LK_RETURN_IF_ERROR(SetUserText(dict, "reasoning_content", message.reasoning_content));
     std::vector<Value> calls;
     for (size_t i = 0; i < message.tool_calls.size(); ++i) {
       LK_ASSIGN_OR_RETURN(calls.emplace_back(),

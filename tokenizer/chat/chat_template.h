@@ -28,6 +28,7 @@ struct ChatMessage {
   std::optional<std::string> name = std::nullopt;
   std::optional<std::string> tool_call_id = std::nullopt;
   std::vector<ToolCall> tool_calls = {};
+  std::optional<std::string> reasoning_content = std::nullopt;  // what an assistant thought before
 };
 
 struct Conversation {

@@ -13,6 +13,8 @@ namespace {
 struct Entry {
   std::string text;
   const v1::Token* token;  // null: the prompt's first, which nothing stands before
+  // The characters that begin with it: of one that several tokens spell, the first counts it.
+  int64_t n_characters;
 };
 
 // Writes the alternatives as a map from text to log-probability, the token itself among them. Of
@@ -52,7 +54,7 @@ void WriteEntries(const std::vector<Entry>& entries, int64_t& n_characters, Json
   writer.EndArray().Key("text_offset").BeginArray();
   for (const Entry& entry : entries) {
     writer.Int(n_characters);
-    n_characters += static_cast<int64_t>(CountCharacters(entry.text));
+    n_characters += entry.n_characters;
   }
   writer.EndArray().EndObject();
 }
@@ -78,15 +80,17 @@ void CompletionAnswer::TakePromptLogprobs(size_t prompt, const v1::PromptLogprob
 void CompletionAnswer::WriteLogprobs(size_t index, const v1::ChoiceDelta& delta,
                                      const v1::PromptLogprobs* prompt, JsonWriter& writer) {
   std::vector<Entry> entries;
+  const auto add = [&](int32_t id, const v1::Token* token) {
+    const size_t n = CountCharacters(tokenizer_.BytesOf(id).value_or(""));
+    entries.push_back({TextOf(id), token, static_cast<int64_t>(n)});
+  };
   if (prompt != nullptr && echo_.echoes) {
-    entries.push_back({TextOf(echo_.first_tokens[index / form().n]), nullptr});
+    add(echo_.first_tokens[index / form().n], nullptr);
     for (const v1::PromptToken& token : prompt->tokens()) {
-      entries.push_back({TextOf(token.token().token_id()), &token.token()});
+      add(token.token().token_id(), &token.token());
     }
   }
-  for (const v1::Token& token : delta.tokens()) {
-    entries.push_back({TextOf(token.token_id()), &token});
-  }
+  for (const v1::Token& token : delta.tokens()) add(token.token_id(), &token);
   WriteEntries(entries, n_written_[index], writer);
 }
 

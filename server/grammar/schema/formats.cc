@@ -1,5 +1,8 @@
 #include "server/grammar/schema/formats.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
 
 namespace lowkey::grammar {
@@ -44,6 +47,14 @@ std::optional<std::string> PatternOfFormat(std::string_view name) {
     return std::nullopt;
   }
   return absl::StrCat("^(", pattern, ")$");
+}
+
+bool IsFormat(std::string_view name) {
+  constexpr std::string_view kOthers[] = {
+      "idn-email",    "idn-hostname", "iri",   "iri-reference",        "uri-reference",
+      "uri-template", "json-pointer", "regex", "relative-json-pointer"};
+  return PatternOfFormat(name).has_value() ||
+         std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers);
 }
 
 }  // namespace lowkey::grammar

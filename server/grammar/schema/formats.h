@@ -12,6 +12,10 @@ namespace lowkey::grammar {
 // have the format (a leap day, an escaped URI) are not matched. Nullopt: another name.
 std::optional<std::string> PatternOfFormat(std::string_view name);
 
+// Returns whether JSON Schema defines a format of this name. Others (OpenAPI's password, int32) are
+// annotations: any text has them.
+bool IsFormat(std::string_view name);
+
 }  // namespace lowkey::grammar
 
 #endif  // LOWKEY_SERVER_GRAMMAR_SCHEMA_FORMATS_H_

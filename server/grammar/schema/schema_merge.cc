@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "server/grammar/schema/formats.h"
 
 namespace lowkey::grammar {
 namespace {
@@ -45,6 +46,7 @@ void CopyKeyword(const std::string& key, const Json& value, Json& plain) {
   static const auto* const dropped =
       new absl::flat_hash_set<std::string>{"$defs", "definitions", "$ref", "allOf", "uniqueItems"};
   if (IsAnnotation(key) || dropped->contains(key)) return;
+  if (key == "format" && !IsFormat(value.get<std::string>())) return;
   if (key == "type") {
     return;  // the caller's
   } else if (key == "const") {

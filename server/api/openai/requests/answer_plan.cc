@@ -36,6 +36,7 @@ absl::StatusOr<ChatParsing> PlanAnswer(const TextService& service, const OpenAiO
   if (must_call && parsing.format == ToolFormat::kNone) parsing.format = ToolFormat::kLlama3;
   parsing.is_named_call = tools.choice == CallChoice::kNamed;
   parsing.options.is_single_call = !tools.is_parallel;
+  parsing.options.is_calls_only = must_call;
   request.shown_pieces = ToolMarkers(parsing.format);
   // Another form of the answer leaves no room for reasoning.
   if (request.response_format.has_value()) return parsing;

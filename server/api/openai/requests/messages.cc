@@ -76,6 +76,19 @@ absl::Status ReadCalls(Fields& fields, const std::string& name, UnknownFields un
   return absl::OkStatus();
 }
 
+// Reads what only answers have that a client sends back.
+absl::Status ReadAnswer(Fields& fields, ChatMessage& message) {
+  std::optional<std::string> refusal, reasoning;
+  LK_RETURN_IF_ERROR(fields.Read("refusal", refusal));
+  if (!message.content.has_value()) message.content = std::move(refusal);
+  // The field has both names among servers.
+  LK_RETURN_IF_ERROR(fields.Read("reasoning", reasoning));
+  LK_RETURN_IF_ERROR(fields.Read("reasoning_content", message.reasoning_content));
+  if (!message.reasoning_content.has_value()) message.reasoning_content = std::move(reasoning);
+  fields.Ignore("annotations");
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ChatMessage> ReadMessage(const json& value, const std::string& name,
                                         UnknownFields unknown) {
   if (!value.is_object()) return ValueError(name, value, "an object");
@@ -91,10 +104,7 @@ absl::StatusOr<ChatMessage> ReadMessage(const json& value, const std::string& na
   LK_RETURN_IF_ERROR(fields.Read("name", message.name));
   LK_RETURN_IF_ERROR(fields.Read("tool_call_id", message.tool_call_id));
   LK_RETURN_IF_ERROR(ReadCalls(fields, name, unknown, message.tool_calls));
-  // Answers that clients send back have these, usually empty; templates write none of them.
-  for (const char* key : {"refusal", "annotations", "reasoning", "reasoning_content"}) {
-    fields.Ignore(key);
-  }
+  LK_RETURN_IF_ERROR(ReadAnswer(fields, message));
   for (const char* key : {"audio", "function_call"}) LK_RETURN_IF_ERROR(fields.Refuse(key));
   LK_RETURN_IF_ERROR(fields.CheckRest(unknown));
   return message;

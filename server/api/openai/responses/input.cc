@@ -16,6 +16,13 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kParts[] = {"input_text", "output_text", "text"};
+constexpr std::string_view kReasoningParts[] = {"reasoning_text", "text"};
+
+// The items so far, as messages.
+struct History {
+  std::vector<ChatMessage>& messages;
+  std::optional<std::string> reasoning = {};  // of the assistant's message that follows
+};
 
 // A text that an item must have.
 absl::StatusOr<std::string> Required(Fields& item, const char* key, std::string_view expected) {
@@ -25,7 +32,7 @@ absl::StatusOr<std::string> Required(Fields& item, const char* key, std::string_
   return *std::move(text);
 }
 
-absl::Status ReadMessage(Fields& item, UnknownFields unknown, std::vector<ChatMessage>& messages) {
+absl::Status ReadMessage(Fields& item, UnknownFields unknown, History& history) {
   constexpr char kRoles[] = "user, assistant, system or developer";
   LK_ASSIGN_OR_RETURN(std::string role, Required(item, "role", kRoles));
   if (role == "developer") role = "system";
@@ -34,17 +41,21 @@ absl::Status ReadMessage(Fields& item, UnknownFields unknown, std::vector<ChatMe
   message.role = std::move(role);
   LK_RETURN_IF_ERROR(ReadTexts(item, "content", kParts, unknown, message.content));
   if (!message.content.has_value()) return item.Error("content", "a text or an array of parts");
-  messages.push_back(std::move(message));
+  if (message.role == "assistant") message.reasoning_content = std::move(history.reasoning);
+  history.reasoning.reset();
+  history.messages.push_back(std::move(message));
   return absl::OkStatus();
 }
 
-absl::Status ReadCall(Fields& item, std::vector<ChatMessage>& messages) {
+absl::Status ReadCall(Fields& item, History& history) {
   ToolCall call;
   LK_ASSIGN_OR_RETURN(call.id, Required(item, "call_id", "the call's id"));
   LK_ASSIGN_OR_RETURN(call.name, Required(item, "name", "a function's name"));
   LK_ASSIGN_OR_RETURN(call.arguments_json, ReadArguments(item));
-  if (messages.empty() || messages.back().role != "assistant") {
-    messages.emplace_back().role = "assistant";
+  std::vector<ChatMessage>& messages = history.messages;
+  if (messages.empty() || messages.back().role != "assistant" || history.reasoning.has_value()) {
+    messages.push_back(
+        {.role = "assistant", .reasoning_content = std::exchange(history.reasoning, {})});
   }
   std::vector<ToolCall>& calls = messages.back().tool_calls;
   if (calls.size() >= kMaxToolCalls) {
@@ -55,31 +66,39 @@ absl::Status ReadCall(Fields& item, std::vector<ChatMessage>& messages) {
   return absl::OkStatus();
 }
 
-absl::Status ReadOutput(Fields& item, UnknownFields unknown, std::vector<ChatMessage>& messages) {
+absl::Status ReadOutput(Fields& item, UnknownFields unknown, History& history) {
   ChatMessage message;
   message.role = "tool";
   LK_ASSIGN_OR_RETURN(message.tool_call_id, Required(item, "call_id", "the id of a call"));
   LK_RETURN_IF_ERROR(ReadTexts(item, "output", kParts, unknown, message.content));
   if (!message.content.has_value()) return item.Error("output", "a text or an array of parts");
-  messages.push_back(std::move(message));
+  history.messages.push_back(std::move(message));
+  return absl::OkStatus();
+}
+
+// An answer's own item comes back before the message or the calls that it led to.
+absl::Status ReadReasoning(Fields& item, UnknownFields unknown, History& history) {
+  for (const char* key : {"summary", "encrypted_content"}) item.Ignore(key);
+  LK_RETURN_IF_ERROR(ReadTexts(item, "content", kReasoningParts, unknown, history.reasoning));
+  if (history.reasoning == "") history.reasoning.reset();
   return absl::OkStatus();
 }
 
 absl::Status ReadItem(const json& value, const std::string& name, UnknownFields unknown,
-                      std::vector<ChatMessage>& messages) {
+                      History& history) {
   if (!value.is_object()) return ValueError(name, value, "an object");
   Fields item(value, name + ".");
   std::optional<std::string> type;
   LK_RETURN_IF_ERROR(item.Read("type", type));
   for (const char* key : {"id", "status"}) item.Ignore(key);
   if (!type.has_value() || *type == "message") {
-    LK_RETURN_IF_ERROR(ReadMessage(item, unknown, messages));
+    LK_RETURN_IF_ERROR(ReadMessage(item, unknown, history));
   } else if (*type == "function_call") {
-    LK_RETURN_IF_ERROR(ReadCall(item, messages));
+    LK_RETURN_IF_ERROR(ReadCall(item, history));
   } else if (*type == "function_call_output") {
-    LK_RETURN_IF_ERROR(ReadOutput(item, unknown, messages));
+    LK_RETURN_IF_ERROR(ReadOutput(item, unknown, history));
   } else if (*type == "reasoning") {
-    for (const char* key : {"summary", "content", "encrypted_content"}) item.Ignore(key);
+    LK_RETURN_IF_ERROR(ReadReasoning(item, unknown, history));
   } else {
     return absl::UnimplementedError(absl::StrCat(
         name, ".type: \"", type->substr(0, 64),
@@ -99,8 +118,9 @@ absl::Status ReadItems(Fields& fields, UnknownFields unknown, std::vector<ChatMe
     return fields.Error("input",
                         absl::StrCat("a text or an array of 1..", kMaxChatMessages, " items"));
   }
+  History history{messages};
   for (size_t i = 0; i < value->size(); ++i) {
-    LK_RETURN_IF_ERROR(ReadItem((*value)[i], absl::StrCat("input[", i, "]"), unknown, messages));
+    LK_RETURN_IF_ERROR(ReadItem((*value)[i], absl::StrCat("input[", i, "]"), unknown, history));
   }
   return absl::OkStatus();
 }

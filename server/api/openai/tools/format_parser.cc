@@ -46,6 +46,26 @@ class SingleCallParser final : public ToolParser {
   const std::unique_ptr<ToolParser> all_;
 };
 
+// Leaves out a call that the end of a text of nothing but calls cuts before it begins.
+class CallsOnlyParser final : public ToolParser {
+ public:
+  explicit CallsOnlyParser(std::unique_ptr<ToolParser> all) : all_(std::move(all)) {}
+
+  void Add(std::string_view text, std::vector<ToolEvent>& events) override {
+    all_->Add(text, events);
+  }
+  void End(std::vector<ToolEvent>& events) override {
+    std::vector<ToolEvent> rest;
+    all_->End(rest);
+    for (ToolEvent& event : rest) {
+      if (event.kind != ToolEvent::Kind::kContent) events.push_back(std::move(event));
+    }
+  }
+
+ private:
+  const std::unique_ptr<ToolParser> all_;
+};
+
 }  // namespace
 
 void AppendText(ToolEvent::Kind kind, int index, std::string_view text,
@@ -66,8 +86,11 @@ void FormatParser::Add(std::string_view text, std::vector<ToolEvent>& events) {
 
 void FormatParser::End(std::vector<ToolEvent>& events) {
   events_ = &events;
-  // White space behind the last call is the format's own.
-  if (is_after_call_ && HoldsOnlySpace()) DropHeld();
+  // White space behind the last call is the format's own, and so is a mark that the end cuts.
+  if (is_after_call_) {
+    DropLast(n_matched_);
+    if (HoldsOnlySpace()) DropHeld();
+  }
   ReleaseHeld();
   events_ = nullptr;
 }
@@ -178,8 +201,9 @@ std::unique_ptr<ToolParser> MakeToolParser(ToolFormat format, const ToolParserOp
   if (options.is_single_call) parser = std::make_unique<SingleCallParser>(std::move(parser));
   const bool may_reason =
       options.may_reason || options.begins_in_reasoning || format == ToolFormat::kHermes;
-  if (!may_reason) return parser;
-  return MakeReasoningParser(options.begins_in_reasoning, std::move(parser));
+  if (may_reason) parser = MakeReasoningParser(options.begins_in_reasoning, std::move(parser));
+  if (options.is_calls_only) parser = std::make_unique<CallsOnlyParser>(std::move(parser));
+  return parser;
 }
 
 }  // namespace lowkey

@@ -50,6 +50,7 @@ struct ToolParserOptions {
   bool may_reason = false;
   bool begins_in_reasoning = false;  // EndsInReasoning of the prompt
   bool is_single_call = false;       // the calls after the first one are left out
+  bool is_calls_only = false;        // the text has calls alone, by a constraint
 };
 
 std::unique_ptr<ToolParser> MakeToolParser(ToolFormat format,

@@ -72,6 +72,21 @@ TEST_F(ChatTest, MessagesAreWrittenByTheTemplate) {
   EXPECT_EQ(PromptOf(body), "<system>be kind<user>a\nb<assistant>c<user>d<assistant>");
 }
 
+TEST_F(ChatTest, WhatAnAssistantThoughtReachesTheTemplate) {
+  ServeTemplate(
+      "{% for m in messages %}<{{ m.role }}>"
+      "{% if m.reasoning_content is string %}({{ m.reasoning_content }}){% endif %}"
+      "{{ m.content or '' }}{% endfor %}");
+  for (const char* field : {"reasoning_content", "reasoning"}) {
+    const json body = Body({{"messages",
+                             {{{"role", "user"}, {"content", "a"}},
+                              {{"role", "assistant"}, {"content", "b"}, {field, "why"}},
+                              {{"role", "assistant"}, {"content", "c"}, {field, nullptr}},
+                              {{"role", "assistant"}, {"content", nullptr}, {"refusal", "d"}}}}});
+    EXPECT_EQ(PromptOf(body), "<user>a<assistant>(why)b<assistant>c<assistant>d") << field;
+  }
+}
+
 TEST_F(ChatTest, AnswerMayFillTheContext) {
   PromptOf(Body());
   EXPECT_GT(n_new_tokens_, 1900);

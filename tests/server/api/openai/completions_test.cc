@@ -183,6 +183,14 @@ TEST_F(CompletionsTest, LogprobsNameTokensAndAlternatives) {
   EXPECT_EQ(logprobs["text_offset"], json({0, 1}));
 }
 
+TEST_F(CompletionsTest, OffsetsCountACharacterOnceThatSeveralTokensSpell) {
+  const json answer = Generate(kPath, Body({{"logprobs", 0}}), "a\u65e5b").Json();
+  const json& choice = answer["choices"][0];
+  EXPECT_EQ(choice["text"], "a\u65e5b");
+  EXPECT_EQ(choice["logprobs"]["tokens"].size(), 5u);
+  EXPECT_EQ(choice["logprobs"]["text_offset"], json({0, 1, 2, 2, 2}));
+}
+
 // As lm-evaluation-harness asks, which compares the token's number with the largest of the map.
 TEST_F(CompletionsTest, EchoHasThePromptsLogprobs) {
   const json body = Body({{"prompt", json::array({{1, 300, 301}})},

@@ -30,21 +30,24 @@ TEST_P(SchemaTest, AcceptsValidTextsAndNoOthers) {
 
 INSTANTIATE_TEST_SUITE_P(
     Types, SchemaTest,
-    testing::Values(
-        Case{R"({"type":"null"})", {"null", " null"}, {"true", "  null", ""}},
-        Case{R"({"type":"boolean"})", {"true", "false"}, {"null", "\"true\""}},
-        Case{R"({"type":"integer"})",
-             {"0", "-7", "123456789012345678"},
-             {"01", "-0", "1.0", "1e3", "1234567890123456789"}},
-        Case{R"({"type":"number"})",
-             {"0", "-0.5", "1e10", "12.25E-3"},
-             {".5", "1.", "+1", "1e", "1e100", "00"}},
-        Case{R"({"type":"string"})",
-             {R"("")", R"("a\"\\\/\b\f\n\r\t\u00e9")", "\"\xC3\xA9\xF0\x9F\x98\x80\""},
-             {R"(")", "\"\n\"", R"("\x")", R"("\ud800")", "\"\xC3\"", "\"\xED\xA0\x80\""}},
-        Case{R"({"type":["string","null"]})", {"null", "\"a\""}, {"1"}},
-        Case{R"({})", {"1", "null", "[1,{\"a\":[]}]", "{}"}, {"[1,]", "{\"a\"}"}},
-        Case{R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"null"}}})", {"null"}, {"1"}}));
+    testing::Values(Case{R"({"type":"null"})", {"null", " null"}, {"true", "  null", ""}},
+                    Case{R"({"type":"boolean"})", {"true", "false"}, {"null", "\"true\""}},
+                    Case{R"({"type":"integer"})",
+                         {"0", "-7", "123456789012345678"},
+                         {"01", "-0", "1.0", "1e3", "1234567890123456789"}},
+                    Case{R"({"type":"number"})",
+                         {"0", "-0.5", "1e10", "12.25E-3"},
+                         {".5", "1.", "+1", "1e", "1e100", "00"}},
+                    Case{R"({"type":"string"})",
+                         {R"("")", R"("a\"\\\/\b\f\n\r\t\u00e9")", "\"\xC3\xA9\xF0\x9F\x98\x80\""},
+                         {R"(")", "\"\n\"", R"("\x")", R"("\ud800")", "\"\xC3\"",
+                          "\"\xED\xA0\x80\""}},
+                    Case{R"({"type":["string","null"]})", {"null", "\"a\""}, {"1"}},
+                    Case{R"({})", {"1", "null", "[1,{\"a\":[]}]", "{}"}, {"[1,]", "{\"a\"}"}},
+                    Case{R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"null"}}})", {"null"}, {"1"}},
+                    Case{R"({"$ref":"#/$defs/a%5B%62%20~1%]","$defs":{"a[b /%]":{"type":"null"}}})",
+                         {"null"},
+                         {"1"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     Numbers, SchemaTest,
@@ -102,7 +105,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{R"({"type":"string","format":"ipv4"})",
              {R"("192.168.0.1")"},
              {R"("256.1.1.1")", R"("1.1.1")"}},
-        Case{R"({"type":"string","format":"email"})", {R"("a.b@example.org")"}, {R"("a@b")"}}));
+        Case{R"({"type":"string","format":"email"})", {R"("a.b@example.org")"}, {R"("a@b")"}},
+        // OpenAPI's and others: annotations.
+        Case{R"({"type":"string","format":"password"})", {R"("a b")"}, {"1"}},
+        Case{R"({"type":"integer","format":"int32"})", {"1"}, {R"("1")"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     Arrays, SchemaTest,

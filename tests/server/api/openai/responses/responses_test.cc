@@ -213,6 +213,41 @@ TEST_F(ResponsesTest, CallsAndTheirOutputsReachTheTemplate) {
             "<user>a<assistant>b[c1 f {\"x\": 1}][c2 g {}]<tool>onec1<tool>twoc2");
 }
 
+TEST_F(ResponsesTest, ReasoningReachesTheTemplateWithWhatItLedTo) {
+  ServeTemplate(
+      "{% for m in messages %}<{{ m.role }}>"
+      "{% if m.reasoning_content is string %}({{ m.reasoning_content }}){% endif %}"
+      "{{ m.content or '' }}"
+      "{% for c in m.tool_calls or [] %}[{{ c.function.name }}]{% endfor %}{% endfor %}");
+  const auto reasoning = [](json content) {
+    return json{
+        {"type", "reasoning"}, {"id", "r"}, {"summary", json::array()}, {"content", content}};
+  };
+  const auto text = [](const char* t) {
+    return json::array({{{"type", "reasoning_text"}, {"text", t}}});
+  };
+  const auto call = [](const char* name) {
+    return json{{"type", "function_call"}, {"call_id", "c"}, {"name", name}, {"arguments", "{}"}};
+  };
+  const json input = {{{"role", "user"}, {"content", "a"}},
+                      reasoning(text("one")),
+                      call("f"),
+                      call("g"),
+                      {{"type", "function_call_output"}, {"call_id", "c"}, {"output", "x"}},
+                      reasoning(text("two")),
+                      {{"role", "assistant"}, {"content", "b"}},
+                      reasoning(text("three")),
+                      call("h"),
+                      reasoning(json::array()),
+                      call("i"),
+                      reasoning(text("unused")),
+                      {{"role", "user"}, {"content", "c"}},
+                      {{"role", "assistant"}, {"content", "d"}}};
+  EXPECT_EQ(PromptOf({{"input", input}}),
+            "<user>a<assistant>(one)[f][g]<tool>x<assistant>(two)b<assistant>(three)[h][i]"
+            "<user>c<assistant>d");
+}
+
 TEST_F(ResponsesTest, ToolsReachTheTemplateAsThoseOfChatsDo) {
   const std::string body =
       R"({"model": "tales", "input": "Hi", "tools": [{"name": "f", "type" : "function",)"

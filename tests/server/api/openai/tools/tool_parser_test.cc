@@ -180,7 +180,7 @@ TEST(HermesTest, TheClosingTagMayBeMissing) {
   EXPECT_THAT(Hermes(call + "\n" + call),
               ElementsAre("call 0 f", "args 0 {}", "call 1 f", "args 1 {}"));
   EXPECT_THAT(Hermes(call + " and text"), ElementsAre("call 0 f", "args 0 {}", "content and text"));
-  EXPECT_THAT(Hermes(call + "</tool"), ElementsAre("call 0 f", "args 0 {}", "content </tool"));
+  EXPECT_THAT(Hermes(call + "</tool>"), ElementsAre("call 0 f", "args 0 {}", "content </tool>"));
 }
 
 TEST(HermesTest, WhatDoesNotParseIsContent) {
@@ -256,6 +256,27 @@ TEST(HermesTest, AnswerMayBeginInReasoning) {
   EXPECT_THAT(
       Parse(ToolFormat::kLlama3, "Hm.</think>{\"name\": \"f\", \"parameters\": {}}", options),
       ElementsAre("think Hm.", "call 0 f", "args 0 {}"));
+}
+
+TEST(HermesTest, CutMarksBehindACallAreNoContent) {
+  const std::string call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}";
+  for (const char* cut : {"<", "</tool", "\n</tool_call", "</tool_call>\n<tool_ca"}) {
+    EXPECT_THAT(Hermes(call + cut), ElementsAre("call 0 f", "args 0 {}")) << cut;
+  }
+  EXPECT_THAT(Hermes(call + "</tool_call> so <"),
+              ElementsAre("call 0 f", "args 0 {}", "content  so <"));
+  EXPECT_THAT(Hermes(call + "</tool_call>\n<tool_call>{\"na"),
+              ElementsAre("call 0 f", "args 0 {}", "content \n<tool_call>{\"na"));
+}
+
+TEST(HermesTest, NothingButCallsHasNoContentWhereverItEnds) {
+  const ToolParserOptions options = {.is_calls_only = true};
+  const std::string call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n";
+  EXPECT_THAT(Hermes("\n <tool_call>{\"name\": \"f\", \"argu", options), ElementsAre());
+  EXPECT_THAT(Hermes("<thi", options), ElementsAre());
+  EXPECT_THAT(Hermes(call + call.substr(0, 20), options), ElementsAre("call 0 f", "args 0 {}"));
+  EXPECT_THAT(Hermes("<think>a</think>" + call, options),
+              ElementsAre("think a", "call 0 f", "args 0 {}"));
 }
 
 TEST(HermesTest, NoMoreIsHeldThanTheBound) {
