@@ -248,7 +248,8 @@ std::string_view Http1Parser::TakeAuthority(std::string_view target) {
     target.remove_prefix(scheme.size());
     const size_t end = std::min(target.find('/'), target.size());
     head_.authority = target.substr(0, end);
-    if (end == 0) return {};
+    const auto& host = head_.authority;
+    if (host.empty() || !std::all_of(host.begin(), host.end(), IsHostByte)) return {};
     return end < target.size() ? target.substr(end) : "/";
   }
   return target;

@@ -139,6 +139,8 @@ TEST(Http1ParserTest, TakesTargetsOfServersAndThroughProxies) {
   EXPECT_EQ(ParsedLine("GET https://h HTTP/1.1"), "GET / @h . ");
   EXPECT_EQ(ParsedLine("GET http://other/ HTTP/1.1"), "400");  // Host is h
   EXPECT_EQ(ParsedLine("GET http://user@h/ HTTP/1.1"), "400");
+  EXPECT_EQ(Parsed("GET http://h/ HTTP/1.0\r\n\r\n"), "GET / @h . ");
+  EXPECT_EQ(Parsed("GET http://user@h/ HTTP/1.0\r\n\r\n"), "400");
   EXPECT_EQ(ParsedLine("GET http:///a HTTP/1.1"), "400");
   EXPECT_EQ(ParsedLine("GET ftp://h/a HTTP/1.1"), "400");
 }
