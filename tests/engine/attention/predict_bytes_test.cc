@@ -42,8 +42,8 @@ std::vector<MemoryCase> MemoryCases() {
           {"lasso", Of(Mechanism::kLasso)}};
 }
 
-// The table of docs/selection.md, and a length within a block. What a sequence holds is taken in Plan and given back in Advance;
-// what Attend writes there changes no bytes (ranks are fixed).
+// The table of docs/selection.md, and a length within a block. What a sequence holds is taken in
+// Plan and given back in Advance; what Attend writes there changes no bytes (ranks are fixed).
 TEST(PredictBytes, IsWhatASequenceHolds) {
   const AttentionGeometry g{2, 9, 3, 64, std::nullopt, StorageType::kBFloat16};
   for (const MemoryCase& c : MemoryCases()) {
