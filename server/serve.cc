@@ -84,6 +84,15 @@ void SayShorterContext(const FlagValues& flags, const ServeOptions& options,
   options.log->Write(absl::StrCat("lowkey serve: warning: ", shorter.message()));
 }
 
+// Warns where the model's own chat template cannot be used: every chat would be refused.
+void SayUnusableTemplate(const ServeOptions& options) {
+  const absl::Status fault = options.chat_templates.Fault();
+  if (fault.ok()) return;
+  options.log->Write(absl::StrCat(
+      "lowkey serve: warning: chats will be refused: ", TerminalSafe(std::string(fault.message())),
+      "; --chat-template FILE gives another template"));
+}
+
 absl::StatusOr<LoadedModel> Load(const FlagValues& flags, ServeOptions& options,
                                  const OpenedModel& opened) {
   Say(options, absl::StrCat("loading ", opened.path()));
@@ -225,6 +234,7 @@ absl::Status RunServe(const FlagValues& flags) {
   log.Flush(absl::Seconds(1));  // what is said of fetching a model does not pass through the log
   LK_ASSIGN_OR_RETURN(const OpenedModel opened, OpenedModel::Open(flags));
   if (!flags.IsGiven("chat-template")) options.chat_templates = opened.MakeChatTemplates();
+  SayUnusableTemplate(options);
   LK_ASSIGN_OR_RETURN(model, Load(flags, options, opened));
   metrics.SetEngine(model.engine.get());
   LK_ASSIGN_OR_RETURN(const SamplingChoice sampling, ReadSampling(flags));

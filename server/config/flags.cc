@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "engine/base/files.h"
 #include "engine/base/status_macros.h"
 #include "server/config/suggestions.h"
@@ -188,7 +189,9 @@ class FlagParser {
           absl::StrCat("config: ", std::string(content.status().message())));
     }
     int line_number = 0;
-    for (absl::string_view line : absl::StrSplit(*content, '\n')) {
+    // Editors of Windows begin a file with this mark.
+    const absl::string_view lines = absl::StripPrefix(*content, "\xEF\xBB\xBF");
+    for (absl::string_view line : absl::StrSplit(lines, '\n')) {
       LK_RETURN_IF_ERROR(ReadConfigLine(absl::StripAsciiWhitespace(line),
                                         absl::StrCat(*path, ":", ++line_number, ": ")));
     }
@@ -204,6 +207,10 @@ class FlagParser {
     }
     const std::string name(absl::StripAsciiWhitespace(line.substr(0, equals)));
     const std::string value(absl::StripAsciiWhitespace(line.substr(equals + 1)));
+    if (name == "config") {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, "config: not in a file that --config reads, expected one file"));
+    }
     const auto it = flags_.find(name);
     if (it != flags_.end()) return AddFromConfig(*it->second, value, where);
     if (std::find(known_flags_.begin(), known_flags_.end(), name) != known_flags_.end()) {

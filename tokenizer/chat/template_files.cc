@@ -95,4 +95,9 @@ const absl::StatusOr<ChatTemplate>& ChatTemplates::Find(Tools tools) const {
   return tools == Tools::kSome && with_tools_.has_value() ? *with_tools_ : standard_;
 }
 
+absl::Status ChatTemplates::Fault() const {
+  if (!standard_.ok() && standard_.status() != Missing()) return standard_.status();
+  return with_tools_.has_value() ? with_tools_->status() : absl::OkStatus();
+}
+
 }  // namespace lowkey

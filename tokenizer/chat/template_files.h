@@ -27,6 +27,8 @@ class ChatTemplates {
   // it cannot be used (the message says why).
   enum class Tools { kNone, kSome };
   const absl::StatusOr<ChatTemplate>& Find(Tools tools) const;
+  // Returns why a template that is there cannot be used; OK also where there is none.
+  absl::Status Fault() const;
 
  private:
   absl::StatusOr<ChatTemplate> standard_;

@@ -115,12 +115,19 @@ TEST_F(FlagsTest, ConfigFileMayHoldOtherCommandsFlags) {
   EXPECT_EQ(Parsed({"--config=f"}).Text("port"), "3");
 }
 
+TEST_F(FlagsTest, ConfigFileMayBeginWithAByteOrderMark) {
+  files_["f"] = "\xEF\xBB\xBFport = 3";
+  EXPECT_EQ(Parsed({"--config=f"}).Text("port"), "3");
+}
+
 TEST_F(FlagsTest, ConfigErrorsNameTheLine) {
   files_["f"] = "port = 3\nprot = 4\n";
   EXPECT_THAT(Error({"--config=f"}), HasSubstr("f:2: unknown flag prot; did you mean port?"));
   files_["f"] = "\nport 3";
   EXPECT_THAT(Error({"--config=f"}), HasSubstr("f:2: \"port 3\""));
   EXPECT_THAT(Error({"--config=absent"}), HasSubstr("absent"));
+  files_["f"] = "port = 3\nconfig = g\n";
+  EXPECT_THAT(Error({"--config=f"}), HasSubstr("f:2: config: not in a file"));
 }
 
 TEST_F(FlagsTest, RepeatedFlagsAddUpAndOthersTakeTheLast) {

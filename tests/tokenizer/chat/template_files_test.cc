@@ -73,6 +73,18 @@ TEST_F(TemplateFilesTest, TemplateThatDoesNotParseIsAnErrorOfItsOwn) {
   EXPECT_THAT(Write(Tools::kSome), FailsWith(kUnusable, "statement {% extends %}: not supported"));
 }
 
+TEST_F(TemplateFilesTest, FaultTellsOfTemplatesThatAreThere) {
+  const auto fault = [this] { return ChatTemplates::FromDirectory(directory_.path()).Fault(); };
+  EXPECT_TRUE(fault().ok());
+  File("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "ok"},
+      {"name": "tool_use", "template": "{% extends 'x' %}"}]})");
+  EXPECT_THAT(std::string(fault().message()), testing::HasSubstr("not supported"));
+  File("chat_template.jinja", "{% include 'x' %}");
+  EXPECT_THAT(std::string(fault().message()), testing::HasSubstr("not supported"));
+  File("chat_template.jinja", "ok");
+  EXPECT_TRUE(fault().ok());
+}
+
 TEST_F(TemplateFilesTest, LargeTemplateIsRefused) {
   File("chat_template.jinja", std::string((1 << 20) + 1, 'x'));
   EXPECT_THAT(Write(), FailsWith(kUnusable, "chat_template.jinja"));
