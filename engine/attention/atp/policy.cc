@@ -27,7 +27,7 @@ int64_t MostBlocks(const AtpOptions& o, const SequenceBound& bound) {
   return std::min(n, far + o.window_blocks + bound.max_step_rows / o.block_tokens + 1);
 }
 
-// The open block's and the step's.
+// Returns the most pages of inputs that are held: the open block's and the step's.
 int64_t MostInputPages(const AtpOptions& o, const SequenceBound& bound) {
   if (o.basis != AtpBasis::kInput) return 0;
   return std::min(PagesFor(bound.n_tokens),

@@ -71,7 +71,7 @@ TEST(PredictBytes, IsWhatASequenceHolds) {
   }
 }
 
-// What several answers to a prompt hold at their end.
+// The prediction counts once what several answers to a prompt share at their end.
 TEST(PredictBytes, IsWhatChoicesHold) {
   const AttentionGeometry g{2, 9, 3, 64, std::nullopt, StorageType::kBFloat16};
   constexpr int64_t kChoices = 3;

@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
              {R"("192.168.0.1")"},
              {R"("256.1.1.1")", R"("1.1.1")"}},
         Case{R"({"type":"string","format":"email"})", {R"("a.b@example.org")"}, {R"("a@b")"}},
-        // OpenAPI's and others: annotations.
+        // Names that JSON Schema does not define are annotations.
         Case{R"({"type":"string","format":"password"})", {R"("a b")"}, {"1"}},
         Case{R"({"type":"integer","format":"int32"})", {"1"}, {R"("1")"}}));
 
