@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/base/buffer.h"
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 
 namespace lowkey {
 

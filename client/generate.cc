@@ -10,11 +10,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/time/clock.h"
 #include "client/client.h"
 #include "client/commands.h"
 #include "client/connection_flags.h"
 #include "client/format_flags.h"
+#include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
 #include "server/config/command.h"
@@ -224,7 +224,7 @@ absl::Status RunGenerate(const FlagValues& flags) {
     LK_RETURN_IF_ERROR(CheckUtf8("--stop", stop));
   }
   LK_ASSIGN_OR_RETURN(request.input, ReadInput(flags, std::move(text)));
-  if (timeout.has_value()) request.deadline = absl::Now() + absl::Seconds(*timeout);
+  if (timeout.has_value()) request.deadline = SteadyNow() + absl::Seconds(*timeout);
   LK_ASSIGN_OR_RETURN(const ConnectOptions connection, ReadConnection(flags));
   // Signals are blocked before the client starts threads, so that Ctrl-C reaches the watcher alone.
   BlockStopSignals();

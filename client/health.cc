@@ -3,10 +3,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/client.h"
 #include "client/commands.h"
 #include "client/connection_flags.h"
+#include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
 #include "server/config/command.h"
 #include "server/config/common_flags.h"
@@ -26,7 +26,7 @@ absl::Status RunHealth(const FlagValues& flags) {
   const std::string& address = connection.address;
   Client client(connection);
   const absl::Status status =
-      client.CheckHealth(flags.Text("service"), absl::Now() + absl::Seconds(timeout.value_or(0)));
+      client.CheckHealth(flags.Text("service"), SteadyNow() + absl::Seconds(timeout.value_or(0)));
   if (flags.Switch("json")) {
     std::printf("{\"server\":%s,\"serving\":%s}\n", JsonString(address).c_str(),
                 status.ok() ? "true" : "false");

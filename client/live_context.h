@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "engine/base/clock.h"
 
 namespace lowkey {
 
@@ -32,7 +33,9 @@ class LiveContexts {
 class LiveContext {
  public:
   LiveContext(LiveContexts& owner, absl::Time deadline) : owner_(owner) {
-    if (deadline != absl::InfiniteFuture()) context_.set_deadline(absl::ToChronoTime(deadline));
+    if (deadline != absl::InfiniteFuture()) {
+      context_.set_deadline(absl::ToChronoTime(DateOf(deadline)));
+    }
     absl::MutexLock lock(&owner_.mutex_);
     owner_.contexts_.insert(&context_);
     if (owner_.is_cancelled_) context_.TryCancel();

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/contained.h"
 #include "engine/base/machine.h"
 #include "engine/base/prefixed.h"
@@ -164,7 +164,7 @@ void ReadCredentialsAgain(const ServeOptions& options) {
 // Serves until a signal, Admin.Drain or a failure of the device, then finishes admitted requests.
 void RunUntilStopped(const ServeOptions& options, const Engine& engine, Server& server) {
   const auto serve_until = [&](absl::Time end) {
-    while (absl::Now() < end && !server.is_draining() && engine.Health().ok() &&
+    while (SteadyNow() < end && !server.is_draining() && engine.Health().ok() &&
            !WaitForStopSignal(kDrainPoll)) {
       if (TakeHangUp()) RunContained([&] { ReadCredentialsAgain(options); });
     }
@@ -173,11 +173,11 @@ void RunUntilStopped(const ServeOptions& options, const Engine& engine, Server& 
   if (options.drain_delay > absl::ZeroDuration() && !server.is_draining() && engine.Health().ok()) {
     server.AnnounceDrain();
     Say(options, absl::StrCat("a drain begins in ", absl::FormatDuration(options.drain_delay)));
-    serve_until(absl::Now() + options.drain_delay);
+    serve_until(SteadyNow() + options.drain_delay);
   }
   Say(options, absl::StrCat("draining: admitted requests have ",
                             absl::FormatDuration(options.grace), " to finish"));
-  const bool drained = server.Shutdown(absl::Now() + options.grace,
+  const bool drained = server.Shutdown(SteadyNow() + options.grace,
                                        [] { return WaitForStopSignal(absl::ZeroDuration()); });
   Say(options, drained ? "stopped" : "stopped: unfinished requests were ended");
 }
@@ -205,7 +205,7 @@ std::function<void(SelectionProfile)> RatesTaker(
 }
 
 absl::Status RunServe(const FlagValues& flags) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   FillStandardFiles();
   IgnoreBrokenPipes();
   BlockStopSignals();
@@ -250,7 +250,7 @@ absl::Status RunServe(const FlagValues& flags) {
   LK_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
                       Server::Start(service, options.network));
   Say(options, LimitsText(*model.engine));
-  SayReady(options, name, *server, absl::Now() - start);
+  SayReady(options, name, *server, SteadyNow() - start);
   std::optional<MachineProfile> profile;
   if (options.measures_profile) {
     LK_ASSIGN_OR_RETURN(auto weights, opened.Weights());

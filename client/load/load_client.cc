@@ -10,9 +10,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "client/call_status.h"
 #include "client/live_context.h"
+#include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
 #include "lowkey/v1/admin.grpc.pb.h"
 #include "lowkey/v1/generation.grpc.pb.h"
@@ -153,7 +153,7 @@ void LoadClient::Cancel() { impl_->contexts.Cancel(); }
 int64_t LoadClient::n_tokens() const { return impl_->n_tokens; }
 
 std::optional<ServerLoad> LoadClient::Poll() {
-  LiveContext call(impl_->contexts, absl::Now() + kPollTimeout);
+  LiveContext call(impl_->contexts, SteadyNow() + kPollTimeout);
   v1::StatsResponse stats;
   if (!impl_->admin->Stats(call.get(), {}, &stats).ok()) return std::nullopt;
   return ServerLoad{stats.running_requests(), stats.waiting_requests(), stats.cache_bytes_used(),
@@ -161,7 +161,7 @@ std::optional<ServerLoad> LoadClient::Poll() {
 }
 
 absl::StatusOr<ServedModel> LoadClient::GetModel() {
-  const absl::Time deadline = absl::Now() + kAskTimeout;
+  const absl::Time deadline = SteadyNow() + kAskTimeout;
   LiveContext model_call(impl_->contexts, deadline), stats_call(impl_->contexts, deadline);
   v1::Model model;
   v1::StatsResponse stats;
@@ -190,7 +190,7 @@ absl::StatusOr<ServedModel> LoadClient::GetModel() {
 }
 
 absl::StatusOr<TokenList> LoadClient::Tokenize(const std::string& text) {
-  LiveContext call(impl_->contexts, absl::Now() + kAskTimeout);
+  LiveContext call(impl_->contexts, SteadyNow() + kAskTimeout);
   v1::TokenizeRequest request;
   request.set_text(text);
   request.set_add_bos(false);

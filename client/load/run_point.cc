@@ -8,7 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 
 namespace lowkey {
 namespace {
@@ -187,7 +187,7 @@ PointRun RunPoint(const Workload& workload, const PointOptions& options, LoadTar
     record.is_cut = planned.is_cut;
     record.is_warmup = i < options.n_warmup;
     if (options.timeout_s.has_value()) {
-      planned.request.deadline = absl::Now() + absl::Seconds(*options.timeout_s);
+      planned.request.deadline = SteadyNow() + absl::Seconds(*options.timeout_s);
     }
     ledger.Begin();
     target.Start(planned.request, [&ledger, record](StreamRecord stream) mutable {

@@ -18,9 +18,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "client/load/connection.h"
 #include "client/load/sse_reader.h"
+#include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -310,7 +310,7 @@ class SseClient::Impl {
       stream.End(std::move(status));
       return true;
     }
-    if (absl::Now() < stream.deadline()) return false;
+    if (SteadyNow() < stream.deadline()) return false;
     stream.End(absl::DeadlineExceededError("deadline exceeded"));
     return true;
   }

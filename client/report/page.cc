@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/machine.h"
 #include "server/version.h"
 
@@ -72,7 +72,7 @@ Json BeginReport(const std::string& title) {
   return {{"title", title},
           {"machine", MachineName()},
           {"commit", std::string(kCommit)},
-          {"date", absl::FormatTime("%Y-%m-%d %H:%M UTC", absl::Now(), absl::UTCTimeZone())},
+          {"date", absl::FormatTime("%Y-%m-%d %H:%M UTC", DateNow(), absl::UTCTimeZone())},
           {"charts", Json::array()},
           {"tables", Json::array()}};
 }

@@ -7,7 +7,7 @@
 
 #include "engine/attention/geometry.h"
 #include "engine/base/tensor.h"
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 #include "engine/cache/cache.h"
 #include "engine/config/attention_options.h"
 #include "engine/kernels/device/device.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 #include "engine/kernels/packed_weight.h"
 
 namespace lowkey {

@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "engine/base/buffer.h"
 #include "engine/base/tensor.h"
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 #include "engine/kernels/coded_weight.h"
 #include "engine/kernels/kernels.h"
 

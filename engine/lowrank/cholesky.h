@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 
 namespace lowkey {
 

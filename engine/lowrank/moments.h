@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 
 namespace lowkey {
 

@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "engine/attention/attention.h"
 #include "engine/base/buffer.h"
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 #include "engine/kernels/linear.h"
 #include "engine/loader/checkpoint.h"
 

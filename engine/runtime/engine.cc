@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/clock.h"
 #include "engine/base/retry_after.h"
 #include "engine/base/status_macros.h"
 #include "engine/loader/mapped_file.h"
@@ -116,21 +117,21 @@ SchedulerRequest EngineImpl::Scheduled(RequestId id, const EngineRequest& r) con
 // Corrects a new request's forecast by how earlier forecasts erred. While the ends of too few
 // requests are known, the forecast ends at the first token.
 Forecast EngineImpl::Corrected(const Forecast& forecast) const {
-  Forecast corrected = forecast_errors_.Correct(forecast, absl::Now());
+  Forecast corrected = forecast_errors_.Correct(forecast, SteadyNow());
   if (stats_.n_finished_requests < kMinEnded) corrected.end = corrected.first_token;
   return corrected;
 }
 
 absl::Status EngineImpl::EndsTooLate(absl::Time deadline, absl::Duration needed) {
   return absl::DeadlineExceededError(absl::StrCat(
-      "deadline: in ", absl::FormatDuration(absl::Trunc(deadline - absl::Now(), kRounding)),
+      "deadline: in ", absl::FormatDuration(absl::Trunc(deadline - SteadyNow(), kRounding)),
       ", expected at least the ", absl::FormatDuration(absl::Trunc(needed, kRounding)),
       " that it would take now"));
 }
 
 // Refuses a request that would wait too long or end too late.
 absl::Status EngineImpl::CheckForecast(const Forecast& forecast, absl::Time deadline) const {
-  if (absl::Now() + forecast.end > deadline) return EndsTooLate(deadline, forecast.end);
+  if (SteadyNow() + forecast.end > deadline) return EndsTooLate(deadline, forecast.end);
   if (forecast.wait <= max_wait_) return absl::OkStatus();
   return WithRetryAfter(
       absl::ResourceExhaustedError(absl::StrCat(
@@ -181,7 +182,7 @@ absl::StatusOr<RequestId> EngineImpl::Submit(EngineRequest request, std::unique_
   const SchedulerRequest scheduled = Scheduled(next_id_, request);
   std::unique_ptr<RequestState>& state = entry.front();
   state =
-      std::make_unique<RequestState>(next_id_, std::move(request), std::move(sink), absl::Now());
+      std::make_unique<RequestState>(next_id_, std::move(request), std::move(sink), SteadyNow());
   state->selection = std::move(selection);
   state->is_approximate = runner_->IsApproximate(state->request.attention);
   LK_RETURN_IF_ERROR(Foresee(*state, scheduled));
@@ -211,7 +212,7 @@ bool EngineImpl::Drain(absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
   draining_ = true;
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return n_sinks_ == 0; };
-  return mutex_.AwaitWithDeadline(absl::Condition(&idle), deadline);
+  return mutex_.AwaitWithTimeout(absl::Condition(&idle), TimeUntil(deadline));
 }
 
 void EngineImpl::EndAll(const absl::Status& status) {

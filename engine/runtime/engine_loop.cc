@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/clock.h"
 #include "engine/base/contained.h"
 #include "engine/base/retry_after.h"
 #include "engine/runtime/engine_impl.h"
@@ -85,9 +86,9 @@ void EngineImpl::TakeArrivals() {
     NoteCachedRows(arrived, !is_reading);
     next_deadline_ = std::min(next_deadline_, arrived.start_by());
     if (is_reading) {
-      arrived.reads_since = absl::Now();
+      arrived.reads_since = SteadyNow();
       next_deadline_ = std::min(next_deadline_, *arrived.reads_since + kReadPatience);
-    } else if (absl::Now() < arrived.start_by()) {
+    } else if (SteadyNow() < arrived.start_by()) {
       continue;
     }
     // It waits for its files, or for ExpireDeadlines.
@@ -108,7 +109,7 @@ bool EngineImpl::TakeInbox() {
              !found_.empty() || end_all_.has_value();
     };
     if (!pending_.has_value() && (live_.empty() || is_all_paused_)) {
-      mutex_.AwaitWithDeadline(absl::Condition(&work), next_deadline_);
+      mutex_.AwaitWithTimeout(absl::Condition(&work), TimeUntil(next_deadline_));
     }
     TakeArrivals();
     cancels.swap(cancels_);
@@ -126,7 +127,7 @@ bool EngineImpl::TakeInbox() {
 }
 
 void EngineImpl::ExpireDeadlines() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   std::vector<std::pair<RequestId, absl::Status>> expired;
   next_deadline_ = absl::InfiniteFuture();
   for (const auto& [id, state] : live_) {
@@ -156,7 +157,7 @@ void EngineImpl::EndSilentReads() {
     absl::MutexLock lock(&mutex_);
     if (!found_.empty()) return;  // a step was long, not the disk
   }
-  const absl::Time latest = absl::Now() - kReadPatience;
+  const absl::Time latest = SteadyNow() - kReadPatience;
   for (const auto& [id, state] : live_) {
     if (state->reads_since.has_value() && *state->reads_since <= latest) EndReading(*state);
   }
@@ -164,7 +165,7 @@ void EngineImpl::EndSilentReads() {
 
 // Runs after a step, so that every request had the chance of one.
 void EngineImpl::GiveUpWaiting() {
-  const absl::Time latest = absl::Now() - longest_wait_;
+  const absl::Time latest = SteadyNow() - longest_wait_;
   std::vector<RequestId> tired;
   for (const auto& [id, state] : live_) {
     if (!state->started.has_value() && state->submitted < latest) tired.push_back(id);
@@ -221,7 +222,7 @@ void EngineImpl::Finish(RequestId id, FinishReason reason, const absl::Status& s
 // first token would have taken longer than it lived.
 void EngineImpl::NoteForecast(const RequestState& state) {
   if (!state.forecast.has_value()) return;
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   const absl::Duration lived = now - state.submitted;
   if (state.first_token.has_value()) {
     forecast_errors_.NoteFirstToken(*state.forecast, *state.first_token - state.submitted, now);

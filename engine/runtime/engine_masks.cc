@@ -1,7 +1,7 @@
 // The masks of a step's constrained rows: who may join the step, and what is computed beside it.
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/runtime/engine_impl.h"
 #include "engine/runtime/guarded.h"
 
@@ -22,7 +22,7 @@ void EngineImpl::TakeOutUnready(std::vector<ScheduledRows>& batch) {
     turns.push_back(&state.choices[batch[i].choice].mask_turn);
   }
   if (rows.empty()) return;
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const std::vector<bool> is_ready = mask_budget_.Prepare(turns, [&](size_t i, int64_t most) {
     const ScheduledRows& r = batch[rows[i]];
     MaskProgress progress;
@@ -36,7 +36,7 @@ void EngineImpl::TakeOutUnready(std::vector<ScheduledRows>& batch) {
     ++counters_.n_mask_waits;
   }
   // The step begins after this wait, which NoteTime must not take from the step's time.
-  counters_.waited_for_masks += absl::Now() - start;
+  counters_.waited_for_masks += SteadyNow() - start;
   noted_mask_wait_ = counters_.waited_for_masks;
 }
 
@@ -56,10 +56,10 @@ void EngineImpl::BeginMasks(const std::vector<ScheduledRows>& batch) {
 // Returns whether the mask of the row of a draft that came is ready, within the step's budget.
 bool EngineImpl::HasDraftsMask(RequestState& state, int32_t choice) {
   if (state.request.constraint == nullptr || state.is_suspect) return true;
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const MaskProgress progress = state.PrepareMask(choice, mask_budget_.left());
   mask_budget_.Spend(progress.n_work);
-  counters_.waited_for_masks += absl::Now() - start;
+  counters_.waited_for_masks += SteadyNow() - start;
   return progress.is_ready;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/clock.h"
 #include "engine/runtime/engine_impl.h"
 #include "engine/runtime/guarded.h"
 
@@ -77,8 +78,8 @@ void EngineImpl::WriteFiles(const RequestState& state, int64_t n_computed) {
   if (!prefix.has_value()) return;
   prefix->options = request.attention;
   PrefixFiles::Write write{
-      FileSpace(request), state.FirstTokens(n_tokens), *shape, *std::move(prefix), {},
-      state.submitted};
+      FileSpace(request),     state.FirstTokens(n_tokens), *shape, *std::move(prefix), {},
+      DateOf(state.submitted)};
   for (int64_t i = 0; i < n_pieces; ++i) {
     write.pieces.push_back(mechanism.PieceBytes(write.prefix, i));
   }
@@ -104,7 +105,7 @@ bool EngineImpl::ReadFiles(const RequestState& state, const PrefixFiles::Found* 
     }
     if (first_piece >= n_pieces) return;
     PrefixFiles::Read read{state.id, FileSpace(request), request.prompt,
-                           *shape,   first_piece,        state.submitted};
+                           *shape,   first_piece,        DateOf(state.submitted)};
     read.tokens.resize(n_pieces * shape->n_tokens);
     is_reading = files_->StartRead(std::move(read));
   });
@@ -134,7 +135,7 @@ void EngineImpl::TakeAnswer(RequestState& state, const PrefixFiles::Found& found
   const bool goes_on = !found.is_end && ReadFiles(state, &found);
   if (!found.pieces.empty()) Extend(state, found);
   if (!goes_on) return EndReading(state);
-  state.reads_since = absl::Now();
+  state.reads_since = SteadyNow();
 }
 
 void EngineImpl::Extend(const RequestState& state, const PrefixFiles::Found& found) {
@@ -156,7 +157,7 @@ void EngineImpl::EndReading(RequestState& state) {
   absl::MutexLock lock(&mutex_);
   NoteCachedRows(state, true);
   next_deadline_ = std::min(next_deadline_, state.start_by());
-  if (absl::Now() < state.start_by()) scheduler_.SetPaused(state.id, false);
+  if (SteadyNow() < state.start_by()) scheduler_.SetPaused(state.id, false);
 }
 
 }  // namespace lowkey

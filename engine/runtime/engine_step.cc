@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/engine_impl.h"
 #include "engine/runtime/guarded.h"
@@ -80,7 +81,7 @@ void EngineImpl::RunStep() {
 
 // A request is served from the first step on that has its rows, also where it sits that step out.
 void EngineImpl::NoteStart(const std::vector<ScheduledRows>& batch) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   for (const ScheduledRows& rows : batch) {
     RequestState& state = *live_.at(rows.request);
     if (!state.started.has_value()) state.started = now;
@@ -90,7 +91,7 @@ void EngineImpl::NoteStart(const std::vector<ScheduledRows>& batch) {
 // Computes or queues the batch. nullopt: the step failed, and there is nothing to wait for.
 std::optional<EngineImpl::Step> EngineImpl::QueueStep(const std::vector<ScheduledRows>& batch) {
   Step step;
-  step.started = absl::Now();
+  step.started = SteadyNow();
   step.is_mixed = IsMixed(batch);
   for (const ScheduledRows& rows : batch) step.n_rows += rows.n_rows;
   BeginMasks(batch);
@@ -294,7 +295,7 @@ void EngineImpl::Deliver() {
 // that its tokens waited for masks is left out: it follows from the requests' forms and not from
 // the number of rows. A clock that is set back gives no time at all.
 void EngineImpl::NoteTime(const Step& step) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   const absl::Duration waited = runner_->ComputesMeanwhile()
                                     ? absl::ZeroDuration()
                                     : counters_.waited_for_masks - noted_mask_wait_;
@@ -389,7 +390,7 @@ void EngineImpl::SampleChoice(RequestState& state, int32_t choice, RowTokens& to
   if (!token.ok()) return Finish(state.id, FinishReason::kError, token.status());
   c.tokens.push_back(token->token);
   ++counters_.n_generated_tokens;
-  state.last_token = absl::Now();
+  state.last_token = SteadyNow();
   if (!state.first_token.has_value()) state.first_token = state.last_token;
 
   const SinkAnswer answer = state.sink->OnToken(choice, *token);

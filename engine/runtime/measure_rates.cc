@@ -8,8 +8,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
 #include "engine/config/limits.h"
@@ -36,7 +36,7 @@ std::vector<float> RandomFloats(int64_t n) {
   return out;
 }
 
-double Since(absl::Time start) { return absl::ToDoubleSeconds(absl::Now() - start); }
+double Since(absl::Time start) { return absl::ToDoubleSeconds(SteadyNow() - start); }
 
 // One mechanism over one layer of a model's shape. A step of `chunk_tokens` rows or fewer is
 // planned once and attends n_times, as a model does for its layers: a device is waited for once a
@@ -121,7 +121,7 @@ class LayerBench {
     const auto* q = rows_.as<float>();
     const float* k = q + g.q_dim();
     const float* v = k + g.k_dim();
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     LK_RETURN_IF_ERROR(mechanism_->Plan({&segment, 1}));
     for (int64_t i = 0; i < n_times_; ++i) {
       mechanism_->Attend({0, v + g.v_dim(), ld_, q, k, v, ld_, out_.as<float>(), g.out_dim()});
@@ -156,9 +156,9 @@ std::vector<AttentionRate> RatesFrom(const MechanismRates& m) {
 absl::StatusOr<double> RateOf(int64_t n_rows, int64_t n,
                               absl::FunctionRef<absl::Status(int64_t n_rows)> multiply) {
   double best = 1e30;
-  const absl::Time first_start = absl::Now();
-  for (int run = 0; run < 5 || absl::Now() - first_start < kRateTime; ++run) {
-    const absl::Time start = absl::Now();
+  const absl::Time first_start = SteadyNow();
+  for (int run = 0; run < 5 || SteadyNow() - first_start < kRateTime; ++run) {
+    const absl::Time start = SteadyNow();
     LK_RETURN_IF_ERROR(multiply(n_rows));
     best = std::min(best, Since(start));
   }
@@ -244,8 +244,8 @@ absl::Status CheckLengths(const RateOptions& options) {
 // Computes up to most_tokens for a while without counting: a processor that was idle, and memory
 // that was never touched, would make what is measured first look slow.
 absl::Status WarmUp(LayerBench& bench, int64_t most_tokens) {
-  const absl::Time start = absl::Now();
-  const auto goes_on = [&] { return absl::Now() - start < kWarmUpTime; };
+  const absl::Time start = SteadyNow();
+  const auto goes_on = [&] { return SteadyNow() - start < kWarmUpTime; };
   for (int64_t n = 0; n < most_tokens && goes_on();) {
     n = std::min(n + bench.chunk_tokens(), most_tokens);
     LK_RETURN_IF_ERROR(bench.Prefill(n).status());

@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "engine/attention/attention.h"
 #include "engine/attention/selection/selection.h"
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 #include "engine/kernels/packed_weight.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/model/decoder.h"

@@ -9,7 +9,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "engine/attention/attention.h"
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 #include "engine/kernels/packed_weight.h"
 #include "engine/loader/checkpoint.h"
 #include "engine/runtime/engine.h"

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "engine/base/clock.h"
 #include "engine/config/attention_option_table.h"
 
 namespace lowkey {
@@ -165,7 +166,7 @@ FinalEvent RequestState::MakeFinalEvent(FinishReason reason, const absl::Status&
   event.n_drafted_tokens = n_drafted_tokens;
   event.n_accepted_tokens = n_accepted_tokens;
   event.seed = request.sampling.seed;
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   const absl::Time start = started.value_or(now);
   event.timings.queue_us = absl::ToInt64Microseconds(start - submitted);
   const absl::Time first = first_token.value_or(now);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey {
@@ -22,13 +22,13 @@ void ConstraintPath::Join() {
 }
 
 absl::StatusOr<absl::Span<const uint64_t>> ConstraintPath::Mask() {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   Join();
   Place& place = places_.front();
   ++counts_.n_masks;
   if (place.mask.has_value() && !place.is_awaited) ++counts_.n_ahead;
   if (!place.mask.has_value()) place.mask = place.constraint->Mask();
-  counts_.waited += absl::Now() - start;
+  counts_.waited += SteadyNow() - start;
   return *place.mask;
 }
 

@@ -1,6 +1,6 @@
 #include "server/auth/watched_files.h"
 
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 
 namespace lowkey {
 namespace {
@@ -23,7 +23,7 @@ WatchedFiles::Stamp WatchedFiles::StampOf(const std::string& path) {
 }
 
 bool WatchedFiles::HaveChanged() {
-  const absl::Time fresh = absl::Now() - kStampStep;
+  const absl::Time fresh = DateNow() - kStampStep;
   std::vector<Stamp> stamps;
   bool is_settled = true;
   for (const std::string& path : paths_) {

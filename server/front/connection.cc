@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/contained.h"
 
 namespace lowkey {
@@ -25,7 +25,7 @@ Connection::Connection(Context& context, const Router& router, std::unique_ptr<T
       peer_(std::move(peer)),
       id_(id),
       state_(transport_->is_encrypted() ? State::kSilent : State::kHandshake),
-      state_since_(absl::Now()),
+      state_since_(SteadyNow()),
       last_active_(state_since_),
       last_written_(state_since_) {}
 
@@ -82,7 +82,7 @@ void Connection::Flush() {
 
 void Connection::AskForTurn() {
   state_ = context_.may_shake_hands(*this) ? State::kHandshake : State::kQueued;
-  state_since_ = absl::Now();
+  state_since_ = SteadyNow();
 }
 
 void Connection::ShakeHands() {
@@ -97,7 +97,7 @@ void Connection::ShakeHands() {
   }
   EndHandshake();
   state_ = State::kOpen;
-  state_since_ = absl::Now();
+  state_since_ = SteadyNow();
   if (transport_->is_encrypted()) BeginSession(transport_->protocol() == "h2");
 }
 
@@ -108,7 +108,7 @@ void Connection::EndHandshake() {
 void Connection::BeginSession(bool is_http2) {
   is_http2_ = is_http2;
   const auto make = is_http2 ? MakeHttp2Session : MakeHttp1Session;
-  session_ = make(*this, context_.limits.http, context_.budgets, absl::Now());
+  session_ = make(*this, context_.limits.http, context_.budgets, SteadyNow());
 }
 
 void Connection::ReadAvailable() {
@@ -119,7 +119,7 @@ void Connection::ReadAvailable() {
   const IoResult result = transport_->Read(buffer.data(), n_bytes);
   if (result.state == IoState::kWait) return;
   if (result.state == IoState::kFailure) return Close();
-  last_active_ = absl::Now();
+  last_active_ = SteadyNow();
   if (result.state == IoState::kEnd) {
     is_reading_over_ = true;
     if (session_ == nullptr) return Close();
@@ -161,20 +161,20 @@ void Connection::WriteAvailable() {
     if (n_written_ == output_.size()) {
       output_ = std::string();
       n_written_ = 0;
-      if (session_->has_output()) session_->Produce(kWriteBytes, output_, absl::Now());
+      if (session_->has_output()) session_->Produce(kWriteBytes, output_, SteadyNow());
       if (output_.empty()) break;
     }
     const IoResult result = transport_->Write(std::string_view(output_).substr(n_written_));
     if (result.state == IoState::kWait) return;
     if (result.state != IoState::kDone) return Close();
     n_written_ += result.n_bytes;
-    last_written_ = absl::Now();
+    last_written_ = SteadyNow();
   }
-  last_written_ = absl::Now();
+  last_written_ = SteadyNow();
   if (!session_->is_over()) return;
   transport_->CloseWriting();
   state_ = State::kLingering;
-  state_since_ = absl::Now();
+  state_since_ = SteadyNow();
   session_.reset();
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/contained.h"
 #include "engine/base/status_macros.h"
 #include "server/front/strangers.h"
@@ -257,7 +258,7 @@ bool Front::AwaitAll(bool (Connection::*is_so)() const, absl::Time deadline) {
     for (const std::unique_ptr<Shard>& shard : shards_) {
       shard->loop->PostAndWait([&] { are_all = are_all && shard->AreAll(is_so); });
     }
-    if (are_all || absl::Now() >= deadline) return are_all;
+    if (are_all || SteadyNow() >= deadline) return are_all;
     absl::SleepFor(kIdlePoll);
   }
 }

@@ -4,7 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "server/api/http/api_error.h"
 #include "server/front/counted_exchange.h"
 #include "server/http/trace_fields.h"
@@ -35,18 +35,23 @@ bool IsLeftOutOfLog(std::string_view path) {
 }
 
 std::unique_ptr<HttpHandler> MakeLogged(HttpExchange& exchange, RequestLog& log,
-                                        const std::string& tenant, const MakeUnlogged& make) {
+                                        const std::string& tenant, const std::string& request_id,
+                                        const MakeUnlogged& make) {
   const auto is_logged = std::make_shared<bool>(false);
   const HttpHead& head = exchange.head();
-  RequestLogEntry entry = {head.path, tenant, absl::OkStatus(), {}, {}, ReadTraceContext(head)};
+  RequestLogEntry entry = {.method = head.path,
+                           .tenant = tenant,
+                           .status = absl::OkStatus(),
+                           .request_id = request_id,
+                           .trace = ReadTraceContext(head)};
   return MakeCounted(
       exchange,
-      [is_logged, &log, entry = std::move(entry), start = absl::Now()](std::string_view,
+      [is_logged, &log, entry = std::move(entry), start = SteadyNow()](std::string_view,
                                                                        std::string_view code) {
         if (*is_logged) return;
         RequestLogEntry ended = entry;
         ended.status = StatusOfCode(code);
-        ended.duration = absl::Now() - start;
+        ended.duration = SteadyNow() - start;
         log.WriteWithoutSpan(ended);
       },
       [&make, &is_logged](HttpExchange& counted) { return make(counted, is_logged); });

@@ -18,9 +18,11 @@ using MakeUnlogged = std::function<std::unique_ptr<HttpHandler>(HttpExchange& ex
                                                                 std::shared_ptr<bool> is_logged)>;
 
 // Returns `make`'s handler of the exchange. At the handler's end the log gets a line about the
-// exchange, under the tenant's name, unless the handler's own call has written one.
+// exchange, under the tenant's name and the request's id, unless the handler's own call has written
+// one.
 std::unique_ptr<HttpHandler> MakeLogged(HttpExchange& exchange, RequestLog& log,
-                                        const std::string& tenant, const MakeUnlogged& make);
+                                        const std::string& tenant, const std::string& request_id,
+                                        const MakeUnlogged& make);
 
 // Returns whether requests for a path that tokens are asked for stay out of the log: /metrics, and
 // the figures that an open page asks for every second.

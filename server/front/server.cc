@@ -7,13 +7,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/contained.h"
 #include "engine/base/machine.h"
 #include "engine/base/status_macros.h"
 #include "server/api/http/api_error.h"
 #include "server/api/http/browser_guard.h"
 #include "server/api/http/routes.h"
+#include "server/api/http/with_fields.h"
 #include "server/api/kserve/services.h"
 #include "server/api/lowkey/services.h"
 #include "server/api/openai/routes.h"
@@ -24,7 +25,6 @@
 #include "server/front/front.h"
 #include "server/front/logged_call.h"
 #include "server/front/ops.h"
-#include "server/http/trace_fields.h"
 #include "server/log/request_log.h"
 #include "server/net/address.h"
 #include "server/rpc/call.h"
@@ -113,15 +113,18 @@ class Server::Impl final : private Router {
   // Makes the handler without counting its answer.
   std::unique_ptr<HttpHandler> Route(HttpExchange& exchange, EventLoop& loop,
                                      const Peer& peer) const;
+  // Makes the handler of a request that a browser may have sent.
+  std::unique_ptr<HttpHandler> RouteWeb(HttpExchange& exchange, EventLoop& loop, const Peer& peer,
+                                        const CallId& id) const;
   // Makes the handler of a request whose origin and host are in order.
-  std::unique_ptr<HttpHandler> MakeAnswer(HttpExchange& exchange, EventLoop& loop,
-                                          const Peer& peer) const;
+  std::unique_ptr<HttpHandler> MakeAnswer(HttpExchange& exchange, EventLoop& loop, const Peer& peer,
+                                          const CallId& id) const;
   // Makes the handler of a request that the credentials have let in.
   std::unique_ptr<HttpHandler> MakeAllowed(const RoutedRequest& request) const;
   void SetState(ServingState state);
   // Counts and logs a call that the credentials refused. `tenant` is empty for an unknown caller.
-  void OnRefusedCall(std::string_view method, const std::string& tenant,
-                     const absl::Status& status) const;
+  void OnRefusedCall(std::string_view method, const std::string& tenant, const absl::Status& status,
+                     const CallId& id = {}) const;
   void CountRefusal(NetworkRefusal reason) const;
   void AddServices();
   // Has the metrics show what the front does.
@@ -129,7 +132,7 @@ class Server::Impl final : private Router {
   void AddRoutes();
   bool IsApiPath(std::string_view path) const;
   std::unique_ptr<HttpHandler> MakeRefusal(HttpExchange& exchange, const std::string& tenant,
-                                           const absl::Status& status) const;
+                                           const absl::Status& status, const CallId& id) const;
 
   TextService& service_;
   const ServerOptions options_;
@@ -230,9 +233,10 @@ bool Server::Impl::IsApiPath(std::string_view path) const {
 
 std::unique_ptr<HttpHandler> Server::Impl::MakeRefusal(HttpExchange& exchange,
                                                        const std::string& tenant,
-                                                       const absl::Status& status) const {
+                                                       const absl::Status& status,
+                                                       const CallId& id) const {
   const std::string& path = exchange.head().path;
-  OnRefusedCall(path, tenant, status);
+  OnRefusedCall(path, tenant, status, id);
   if (IsCall(exchange.head())) return std::make_unique<RpcRefusal>(exchange, status);
   if (IsApiPath(path)) return MakeApiRefusal(exchange, status);
   const std::string text = absl::StrCat(status.message(), "\n");
@@ -257,17 +261,25 @@ std::unique_ptr<HttpHandler> Server::Impl::Route(HttpExchange& exchange, EventLo
   const HttpHead& head = exchange.head();
   // Browsers cannot make calls of gRPC, and get nothing else on their paths.
   if (IsCall(head) || registry_.Find(head.path) != nullptr) {
-    return MakeAnswer(exchange, loop, peer);
+    return MakeAnswer(exchange, loop, peer, {});
   }
-  const absl::Status status = CheckBrowser(head, browsers_);
-  if (!status.ok()) return MakeRefusal(exchange, "", status);
-  return MakeForBrowser(exchange, browsers_, [this, &loop, &peer](HttpExchange& answered) {
-    return MakeAnswer(answered, loop, peer);
+  if (!IsApiPath(head.path)) return RouteWeb(exchange, loop, peer, {});
+  const CallId id = TakeCallId(head.One("x-request-id"));
+  return MakeWithFields(exchange, {{"x-request-id", id.text}},
+                        [&](HttpExchange& answered) { return RouteWeb(answered, loop, peer, id); });
+}
+
+std::unique_ptr<HttpHandler> Server::Impl::RouteWeb(HttpExchange& exchange, EventLoop& loop,
+                                                    const Peer& peer, const CallId& id) const {
+  const absl::Status status = CheckBrowser(exchange.head(), browsers_);
+  if (!status.ok()) return MakeRefusal(exchange, "", status, id);
+  return MakeForBrowser(exchange, browsers_, [&](HttpExchange& answered) {
+    return MakeAnswer(answered, loop, peer, id);
   });
 }
 
 std::unique_ptr<HttpHandler> Server::Impl::MakeAnswer(HttpExchange& exchange, EventLoop& loop,
-                                                      const Peer& peer) const {
+                                                      const Peer& peer, const CallId& id) const {
   const HttpHead& head = exchange.head();
   const std::optional<Right> right = RightFor(head.path);
   std::string bearer;
@@ -278,14 +290,16 @@ std::unique_ptr<HttpHandler> Server::Impl::MakeAnswer(HttpExchange& exchange, Ev
   // A bearer of some token learns that a path is unknown, whatever the token's rights.
   const bool is_refused =
       !tenant.ok() && (IsCall(head) || is_known || !absl::IsPermissionDenied(tenant.status()));
-  if (is_refused) return MakeRefusal(exchange, bearer, tenant.status());
-  const RoutedRequest request{exchange, loop, peer, tenant.ok() ? *std::move(tenant) : Tenant()};
+  if (is_refused) return MakeRefusal(exchange, bearer, tenant.status(), id);
+  const RoutedRequest request{exchange, loop, peer, tenant.ok() ? *std::move(tenant) : Tenant(),
+                              id};
   if (options_.log == nullptr || !right.has_value() || IsLeftOutOfLog(head.path)) {
     return MakeAllowed(request);
   }
   return MakeLogged(
-      exchange, *options_.log, bearer, [&](HttpExchange& logged, std::shared_ptr<bool> is_logged) {
-        return MakeAllowed({logged, loop, peer, request.tenant, std::move(is_logged)});
+      exchange, *options_.log, bearer, id.text,
+      [&](HttpExchange& logged, std::shared_ptr<bool> is_logged) {
+        return MakeAllowed({logged, loop, peer, request.tenant, id, std::move(is_logged)});
       });
 }
 
@@ -293,13 +307,7 @@ std::unique_ptr<HttpHandler> Server::Impl::MakeAllowed(const RoutedRequest& requ
   HttpExchange& exchange = request.exchange;
   const HttpHead& head = exchange.head();
   if (IsCall(head)) {
-    return std::make_unique<RpcCall>(rpc_, exchange, request.loop,
-                                     RpcContext{.method = head.path,
-                                                .peer = request.peer,
-                                                .tenant = request.tenant,
-                                                .deadline = absl::InfiniteFuture(),
-                                                .trace = ReadTraceContext(head),
-                                                .is_logged = request.is_logged});
+    return std::make_unique<RpcCall>(rpc_, exchange, request.loop, ContextOf(request));
   }
   if (const Metrics* metrics = service_.options().metrics; metrics != nullptr) {
     const OpsPages pages{*metrics, [this] { return front_->can_accept(); }};
@@ -313,11 +321,12 @@ std::unique_ptr<HttpHandler> Server::Impl::MakeAllowed(const RoutedRequest& requ
 }
 
 void Server::Impl::OnRefusedCall(std::string_view method, const std::string& tenant,
-                                 const absl::Status& status) const {
+                                 const absl::Status& status, const CallId& id) const {
   if (Metrics* metrics = service_.options().metrics) metrics->CountRefusal(status.code());
   if (options_.log == nullptr) return;
   RunContained([&] {
-    options_.log->WriteWithoutSpan({std::string(method), tenant, status, absl::ZeroDuration(), {}});
+    options_.log->WriteWithoutSpan(
+        {.method = std::string(method), .tenant = tenant, .status = status, .request_id = id.text});
   });
 }
 
@@ -358,11 +367,11 @@ bool Server::Impl::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cu
   front_->BeginDrain();
   if (!is_draining_) {
     // Who asked before knowing of the drain is served.
-    front_->AwaitTold(std::min(deadline, absl::Now() + kNoticeTime));
-    pool_->AwaitIdle(std::min(deadline, absl::Now() + kNoticeTime));
+    front_->AwaitTold(std::min(deadline, SteadyNow() + kNoticeTime));
+    pool_->AwaitIdle(std::min(deadline, SteadyNow() + kNoticeTime));
     // A request that a worker has read goes over its call's loop to the worker that submits it.
     front_->PassLoops();
-    pool_->AwaitIdle(std::min(deadline, absl::Now() + kNoticeTime));
+    pool_->AwaitIdle(std::min(deadline, SteadyNow() + kNoticeTime));
   }
   // A client whose connection ends connects again at once, and must not reach this server, which
   // refuses everything from here on. Those who came meanwhile are told too.
@@ -371,9 +380,9 @@ bool Server::Impl::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cu
   BeginDrain();
   bool is_idle = false;
   do {
-    const absl::Time until = std::min(deadline, absl::Now() + kDrainStep);
+    const absl::Time until = std::min(deadline, SteadyNow() + kDrainStep);
     is_idle = service_.engine().Drain(until) && generation_.live_calls->AwaitNone(until);
-  } while (!is_idle && absl::Now() < deadline && !is_cut_short());
+  } while (!is_idle && SteadyNow() < deadline && !is_cut_short());
   service_.StopTokenizing();
   if (!is_idle) {
     service_.engine().EndAll(absl::UnavailableError(
@@ -382,7 +391,7 @@ bool Server::Impl::Shutdown(absl::Time deadline, absl::FunctionRef<bool()> is_cu
   }
   health_->Shutdown();
   inference_.streams->Stop();
-  front_->AwaitIdle(absl::Now() + kFlushTime);
+  front_->AwaitIdle(SteadyNow() + kFlushTime);
   front_->Close();
   return is_idle;
 }

@@ -12,8 +12,8 @@ namespace lowkey {
 // The value of a Date field, made once a second.
 class HttpDate {
  public:
-  // Returns the value for this time, which is valid until the next call.
-  std::string_view At(absl::Time now);
+  // Returns the value for this time of SteadyNow, which is valid until the next call.
+  std::string_view At(absl::Time steady);
 
  private:
   int64_t second_ = -1;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/retry_after.h"
 #include "engine/base/status_macros.h"
@@ -113,9 +114,9 @@ absl::Status HubClient::Pause(const absl::Status& failure, int n_failed, int max
   }
   hooks_.say(absl::StrCat(reference_.Text(), ": ", failure.message(), "; trying again in ",
                           absl::FormatDuration(pause)));
-  for (const absl::Time end = absl::Now() + pause; absl::Now() < end;) {
+  for (const absl::Time end = SteadyNow() + pause; SteadyNow() < end;) {
     if (hooks_.is_stopped()) return absl::CancelledError("stopped");
-    absl::SleepFor(std::min(kStopPoll, end - absl::Now()));
+    absl::SleepFor(std::min(kStopPoll, end - SteadyNow()));
   }
   return absl::OkStatus();
 }

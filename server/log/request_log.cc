@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/clock.h"
 #include "engine/config/enum_names.h"
 #include "server/trace/otlp_exporter.h"
 
@@ -56,10 +57,10 @@ std::string WithoutQuotes(const std::string& message) {
 
 }  // namespace
 
-std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now,
+std::string RequestLogLine(const RequestLogEntry& entry, absl::Time date,
                            const std::optional<TraceId>& trace_id) {
   Json line;
-  line["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", now, absl::UTCTimeZone());
+  line["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", date, absl::UTCTimeZone());
   line["event"] = "request";
   line["method"] = entry.method.substr(0, kMaxMethodBytes);
   if (!entry.tenant.empty()) line["tenant"] = entry.tenant;
@@ -69,6 +70,7 @@ std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now,
   }
   line["duration_us"] = absl::ToInt64Microseconds(entry.duration);
   if (trace_id.has_value()) line["trace_id"] = HexOf(*trace_id);
+  if (!entry.request_id.empty()) line["request_id"] = entry.request_id;
   if (entry.result.has_value()) AddResult(*entry.result, line);
   // Clients choose names: bytes that are not UTF-8 must not stop the log.
   const auto text = [&line] { return line.dump(-1, ' ', false, Json::error_handler_t::replace); };
@@ -83,7 +85,7 @@ std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now,
 void RequestLog::Write(const RequestLogEntry& entry) {
   if (spans_ == nullptr) return WriteWithoutSpan(entry);
   const RequestTrace trace = StartTrace(entry.trace, spans_->root_ratio());
-  const absl::Time now = absl::Now();
+  const absl::Time now = DateNow();
   WriteLine(entry, now, trace.trace_id);
   if (!trace.is_sampled) return;
   spans_->Add({.trace = trace,
@@ -99,12 +101,12 @@ void RequestLog::Write(const RequestLogEntry& entry) {
 void RequestLog::WriteWithoutSpan(const RequestLogEntry& entry) {
   std::optional<TraceId> trace_id;
   if (entry.trace.has_value()) trace_id = entry.trace->trace_id;
-  WriteLine(entry, absl::Now(), trace_id);
+  WriteLine(entry, DateNow(), trace_id);
 }
 
-void RequestLog::WriteLine(const RequestLogEntry& entry, absl::Time now,
+void RequestLog::WriteLine(const RequestLogEntry& entry, absl::Time date,
                            const std::optional<TraceId>& trace_id) {
-  if (lines_ != nullptr) lines_->Write(RequestLogLine(entry, now, trace_id));
+  if (lines_ != nullptr) lines_->Write(RequestLogLine(entry, date, trace_id));
 }
 
 }  // namespace lowkey

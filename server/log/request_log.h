@@ -5,7 +5,6 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/log/line_log.h"
 #include "server/request/generation.h"
@@ -19,15 +18,16 @@ struct RequestLogEntry {
   std::string method;  // "GenerateStream"; unchecked text if the call was refused by credentials
   std::string tenant;  // empty: the server has no tenants
   absl::Status status;
-  absl::Duration duration;
-  std::optional<GenerationResult> result;  // absent when the request was refused
+  absl::Duration duration = absl::ZeroDuration();
+  std::optional<GenerationResult> result = {};  // absent when the request was refused
+  std::string request_id = {};             // where there is no result; empty: the call has none
   std::optional<TraceContext> trace = {};  // the caller's (ReadTraceContext), where it sent one
 };
 
 // Returns one line of under LineLog::kMaxLineBytes with a JSON object. A prompt or generated text
 // never appears in the log; what an error message quotes is left out. `trace_id` is absent where
 // the request belongs to no trace.
-std::string RequestLogLine(const RequestLogEntry& entry, absl::Time now,
+std::string RequestLogLine(const RequestLogEntry& entry, absl::Time date,
                            const std::optional<TraceId>& trace_id = {});
 
 // Tells of requests that have ended: a line each in the log, a span each in their traces.
@@ -46,7 +46,7 @@ class RequestLog {
   void WriteWithoutSpan(const RequestLogEntry& entry);
 
  private:
-  void WriteLine(const RequestLogEntry& entry, absl::Time now,
+  void WriteLine(const RequestLogEntry& entry, absl::Time date,
                  const std::optional<TraceId>& trace_id);
 
   LineLog* const lines_;

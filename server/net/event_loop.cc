@@ -12,11 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/contained.h"
-#include "engine/base/short_turns.h"
-#include "engine/base/short_work.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/threads/short_turns.h"
+#include "engine/base/threads/short_work.h"
 #include "server/net/reactor.h"
 
 namespace lowkey {
@@ -29,7 +29,7 @@ void AwaitTick(EventLoop::Reactor& reactor, Ticker& ticker) {
     ticker.timer.async_wait([&reactor, &ticker](const boost::system::error_code& error) {
       if (error) return;
       reactor.lateness = absl::FromChrono(std::chrono::steady_clock::now() - ticker.timer.expiry());
-      RunContained([&ticker] { ticker.tick(absl::Now()); });
+      RunContained([&ticker] { ticker.tick(SteadyNow()); });
       // Ticks that a busy loop has missed are left out.
       const auto now = std::chrono::steady_clock::now();
       const auto next = ticker.timer.expiry() + ticker.period;

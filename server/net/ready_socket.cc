@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "engine/base/contained.h"
-#include "engine/base/short_work.h"
+#include "engine/base/threads/short_work.h"
 
 namespace lowkey {
 

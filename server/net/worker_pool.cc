@@ -4,10 +4,11 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/base/clock.h"
 #include "engine/base/contained.h"
-#include "engine/base/short_turns.h"
-#include "engine/base/short_work.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/threads/short_turns.h"
+#include "engine/base/threads/short_work.h"
 
 namespace lowkey {
 
@@ -41,7 +42,7 @@ void WorkerPool::AwaitIdle(absl::Time deadline) {
   const auto is_idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return waiting_.empty() && n_free_ == threads_.size();
   };
-  mutex_.AwaitWithDeadline(absl::Condition(&is_idle), deadline);
+  mutex_.AwaitWithTimeout(absl::Condition(&is_idle), TimeUntil(deadline));
 }
 
 void WorkerPool::Work() {

@@ -29,7 +29,7 @@ struct GenerationResult {
   std::string model;
   bool is_conversation = false;       // the input was a conversation
   int32_t max_new_tokens = 0;         // asked for, or the default
-  absl::Time submitted;               // to the engine
+  absl::Time submitted;               // to the engine; a date
   std::vector<ChoiceFinish> choices;  // one per choice
   // The engine's report; attention.reason says whether the request or the default chose.
   FinalEvent engine;

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/contained.h"
 #include "engine/base/retry_after.h"
 #include "engine/base/status_macros.h"
@@ -43,7 +43,7 @@ absl::Status RpcCall::CheckHead() {
     return absl::UnimplementedError(absl::StrCat("grpc-encoding: ", std::string(*encoding),
                                                  ", expected identity: messages as they are"));
   }
-  LK_ASSIGN_OR_RETURN(context_.deadline, RpcDeadline(head, absl::Now()));
+  LK_ASSIGN_OR_RETURN(context_.deadline, RpcDeadline(head, SteadyNow()));
   return absl::OkStatus();
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/contained.h"
 #include "engine/base/retry_after.h"
 
@@ -41,7 +41,7 @@ class UnaryHandler final : public SingleRequestHandler {
         workers_.Run([link = link_, run = run_, context = stream_.context(), loop = &stream_.loop(),
                       message = std::move(message)]() mutable {
           const bool has_run = RunContained([&] {
-            if (context.deadline <= absl::Now()) {
+            if (context.deadline <= SteadyNow()) {
               link->answer = absl::DeadlineExceededError("deadline exceeded");
             } else if (!link->is_over()) {
               link->answer = run(context, *link, message.bytes);

@@ -12,6 +12,7 @@
 #include "server/http/byte_budget.h"
 #include "server/net/event_loop.h"
 #include "server/net/peer.h"
+#include "server/request/call_id.h"
 #include "server/request/tenant.h"
 #include "server/request/trace_context.h"
 
@@ -23,6 +24,7 @@ struct RpcContext {
   Peer peer;
   Tenant tenant;
   absl::Time deadline = absl::InfiniteFuture();
+  CallId id = {};
   std::optional<TraceContext> trace = {};  // the caller's, where the call has one
   // Belongs to the call's loop: true once the call has its own line in the log. Null: nobody asks.
   std::shared_ptr<bool> is_logged = nullptr;

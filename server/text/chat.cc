@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "server/request/limits.h"
@@ -85,7 +85,7 @@ TemplateContext ContextOf(const Tokenizer& tokenizer) {
   context.bos_token = PieceOf(tokenizer, tokenizer.bos_id());
   context.eos_token =
       PieceOf(tokenizer, ends.empty() ? std::nullopt : std::optional<int32_t>(ends[0]));
-  context.now = absl::Now();
+  context.now = DateNow();
   context.time_zone = absl::LocalTimeZone();
   return context;
 }

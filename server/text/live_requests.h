@@ -12,7 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "server/request/tenant.h"
 
 namespace lowkey {
@@ -46,7 +46,7 @@ class LiveRequests : public std::enable_shared_from_this<LiveRequests> {
     const std::string id_;
   };
 
-  explicit LiveRequests(std::function<absl::Time()> clock = &absl::Now)
+  explicit LiveRequests(std::function<absl::Time()> clock = &SteadyNow)
       : clock_(std::move(clock)) {}
 
   // ALREADY_EXISTS while another claim of the tenant's with this id lives; RESOURCE_EXHAUSTED, with

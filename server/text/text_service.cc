@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
@@ -74,7 +74,7 @@ Interrupt TextService::InterruptOf(absl::Time deadline, IsCancelled is_cancelled
     if (is_cancelled != nullptr && is_cancelled()) {
       return absl::CancelledError("cancelled before the text was tokenized");
     }
-    if (absl::Now() < deadline) return absl::OkStatus();
+    if (SteadyNow() < deadline) return absl::OkStatus();
     return absl::DeadlineExceededError("the deadline passed before the text was tokenized");
   });
 }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "engine/base/clock.h"
 #include "engine/base/contained.h"
 #include "server/metrics/metrics.h"
 
@@ -25,7 +26,7 @@ void TextSink::OnPromptLogprobs(std::vector<PromptLogprob> logprobs) {
 }
 
 void TextSink::ObserveToken(Choice& choice) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (!has_token_) options_.metrics->ObserveFirstToken(now - start_);
   if (choice.last_token.has_value()) options_.metrics->ObserveNextToken(now - *choice.last_token);
   choice.last_token = now;
@@ -65,7 +66,7 @@ GenerationResult TextSink::ResultOf(const FinalEvent& event) const {
   result.model = options_.model;
   result.is_conversation = options_.is_conversation;
   result.max_new_tokens = options_.max_new_tokens;
-  result.submitted = start_;
+  result.submitted = DateOf(start_);
   result.engine = event;
   std::string& reason = result.engine.attention.reason;
   if (reason.empty()) reason = options_.is_mechanism_requested ? "requested" : "default";
@@ -92,7 +93,7 @@ void TextSink::OnDone(const FinalEvent& event) {
   if (!is_whole && result.engine.status.ok()) result.engine.status = OutOfMemory();
   // The metrics come before OnDone: a client that saw the end finds it in the metrics.
   if (options_.metrics != nullptr) {
-    RunContained([&] { options_.metrics->ObserveEnd(result, absl::Now() - start_); });
+    RunContained([&] { options_.metrics->ObserveEnd(result, SteadyNow() - start_); });
   }
   int64_t n_generated = 0;
   for (const ChoiceFinish& finish : result.choices) n_generated += finish.n_generated;

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/clock.h"
 #include "engine/runtime/engine.h"
 #include "server/request/generation.h"
 #include "server/text/live_requests.h"
@@ -60,7 +60,7 @@ class TextSink : public Sink {
   std::unique_ptr<LiveRequests::Claim> claim_;
   std::unique_ptr<GenerationListener> listener_;
   std::vector<Choice> choices_;
-  const absl::Time start_ = absl::Now();
+  const absl::Time start_ = SteadyNow();
   bool has_token_ = false;
 };
 

@@ -9,7 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/contained.h"
 
 namespace lowkey {
@@ -76,11 +76,11 @@ OtlpExporter::OtlpExporter(OtlpOptions options)
     : options_(std::move(options)),
       end_ns_(kNever),
       poster_(options_.url, options_.post_timeout,
-              [this] { return absl::GetCurrentTimeNanos() > end_ns_; }),
+              [this] { return absl::ToUnixNanos(SteadyNow()) > end_ns_; }),
       thread_([this] { Run(); }) {}
 
 OtlpExporter::~OtlpExporter() {
-  end_ns_ = absl::ToUnixNanos(absl::Now() + options_.last_flush);
+  end_ns_ = absl::ToUnixNanos(SteadyNow() + options_.last_flush);
   {
     absl::MutexLock lock(&mutex_);
     is_closing_ = true;
@@ -131,15 +131,15 @@ void OtlpExporter::Send(const std::vector<TracedRequest>& batch) {
   }
   const std::string json = OtlpJson(options_.resource, spans);
   const auto n_spans = static_cast<int64_t>(spans.size());
-  const absl::Time give_up = absl::Now() + options_.retry_time;
+  const absl::Time give_up = SteadyNow() + options_.retry_time;
   absl::Duration pause = options_.first_retry;
-  while (absl::GetCurrentTimeNanos() <= end_ns_) {
+  while (absl::ToUnixNanos(SteadyNow()) <= end_ns_) {
     const absl::StatusOr<HttpPostAnswer> answer = poster_.Post(json);
     if (IsSettled(answer, n_spans)) return;
     const absl::Duration asked =
         answer.ok() ? answer->retry_after.value_or(absl::ZeroDuration()) : absl::ZeroDuration();
     const absl::Duration wait = std::max(pause, std::min(asked, options_.longest_retry));
-    if (absl::Now() + wait > give_up || !WaitToRetry(wait)) break;
+    if (SteadyNow() + wait > give_up || !WaitToRetry(wait)) break;
     pause = std::min(2 * pause, options_.longest_retry);
   }
   n_dropped_ += n_spans;

@@ -86,7 +86,7 @@ class OtlpExporter {
   absl::Mutex mutex_;
   std::deque<TracedRequest> queue_ ABSL_GUARDED_BY(mutex_);
   bool is_closing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::atomic<int64_t> end_ns_;  // Unix time after which nothing is sent any more
+  std::atomic<int64_t> end_ns_;  // of SteadyNow, after which nothing is sent any more
   // Belong to the thread.
   HttpPoster poster_;
   bool is_failing_ = false;

@@ -34,7 +34,7 @@ struct TracedRequest {
   std::string tenant;  // empty: the server has no tenants
   absl::StatusCode code = absl::StatusCode::kOk;
   std::string message;  // of an error, without text of the client's
-  absl::Time start, end;
+  absl::Time start, end;  // dates
   std::optional<GenerationResult> result;  // absent: nothing was generated
 };
 

@@ -32,7 +32,7 @@ struct Span {
   std::string trace_state = {};
   SpanKind kind = SpanKind::kInternal;
   std::string name = {};
-  absl::Time start, end;
+  absl::Time start, end;  // dates
   std::vector<SpanAttribute> attributes = {};
   std::optional<std::string> error = {};  // set: the operation failed; the text may be empty
 };

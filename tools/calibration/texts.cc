@@ -65,6 +65,9 @@ absl::StatusOr<CalibrationTexts> ReadCalibrationTexts(const FlagValues& flags,
         absl::StrCat("a context of ", piece_tokens, " token, expected 2 or more to calibrate"));
   }
   LK_ASSIGN_OR_RETURN(CalibrationTexts texts, Encode(*tokenizer, files, piece_tokens));
+  if (texts.n_tokens == 0) {
+    return absl::InvalidArgumentError("texts: 0 tokens, expected at least 1");
+  }
   if (texts.n_tokens < kFewTokens) {
     std::fprintf(stderr, "warning: %s tokens; %s or more of several kinds give a better result\n",
                  CountText(texts.n_tokens).c_str(), CountText(kFewTokens).c_str());

@@ -24,7 +24,8 @@ struct CalibrationTexts {
 };
 
 // Reads the texts that are named after the command, or the built-in sample, as the model's tokens
-// in pieces of at most --piece. Warns on standard error when they are few.
+// in pieces of at most --piece. Warns on standard error when they are few; INVALID_ARGUMENT
+// where there are none.
 absl::StatusOr<CalibrationTexts> ReadCalibrationTexts(const FlagValues& flags,
                                                       const OpenedModel& model,
                                                       const Checkpoint& weights);

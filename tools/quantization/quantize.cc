@@ -159,10 +159,6 @@ absl::Status RunQuantize(const FlagValues& flags) {
   CalibrationTexts texts;
   if (!is_plain) {
     LK_ASSIGN_OR_RETURN(texts, ReadCalibrationTexts(flags, model, *weights));
-    if (texts.pieces.empty()) {
-      return absl::InvalidArgumentError(
-          "texts: 0 tokens, expected at least 1; --plain rounds without texts");
-    }
   }
   LK_RETURN_IF_ERROR(MakeFolder(flags, output));
   auto bars = std::make_unique<CalibrationBars>("maps");

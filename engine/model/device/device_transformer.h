@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 #include "engine/kernels/device/device.h"
 #include "engine/kernels/device/sampling.h"
 #include "engine/loader/checkpoint.h"

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/base/status_macros.h"
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 #include "engine/lowrank/principal_basis.h"
 
 namespace lowkey {

@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "engine/attention/atp/calibrated/token_index.h"
 #include "engine/attention/attention.h"
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 #include "engine/lowrank/moments.h"
 #include "engine/lowrank/principal_basis.h"
 

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "engine/attention/attention.h"
 #include "engine/attention/standard/prefix_codes.h"
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 #include "engine/lowrank/moments.h"
 
 namespace lowkey {

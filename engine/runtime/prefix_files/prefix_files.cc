@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/contained.h"
 #include "engine/base/status_macros.h"
 
@@ -33,7 +33,7 @@ PrefixFiles::~PrefixFiles() {
   {
     absl::MutexLock lock(&mutex_);
     is_stopping_ = true;
-    stop_writing_ = absl::Now() + kFlushTime;
+    stop_writing_ = SteadyNow() + kFlushTime;
     reads_.clear();
   }
   if (reader_.joinable()) reader_.join();
@@ -120,7 +120,7 @@ void PrefixFiles::RunWrites() {
         return is_stopping_ || !writes_.empty();
       };
       mutex_.Await(absl::Condition(&has_work));
-      if (writes_.empty() || absl::Now() > stop_writing_) return;
+      if (writes_.empty() || SteadyNow() > stop_writing_) return;
       job = std::move(writes_.front());
       writes_.pop_front();
     }
@@ -143,7 +143,7 @@ void PrefixFiles::WritePieces(Job& job) {
     if (folder_.Touch(key, used)) continue;
     {
       absl::MutexLock lock(&mutex_);
-      if (absl::Now() > stop_writing_) return;
+      if (SteadyNow() > stop_writing_) return;
     }
     {
       absl::MutexLock lock(&job.mutex);
@@ -192,8 +192,8 @@ void PrefixFiles::NoteError(const absl::Status& status) {
   ++n_errors_;
   {
     absl::MutexLock lock(&mutex_);
-    if (absl::Now() < next_report_) return;
-    next_report_ = absl::Now() + kReportEvery;
+    if (SteadyNow() < next_report_) return;
+    next_report_ = SteadyNow() + kReportEvery;
   }
   if (options_.on_error != nullptr) options_.on_error(status);
 }

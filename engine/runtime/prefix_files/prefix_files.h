@@ -38,7 +38,7 @@ class PrefixFiles {
     std::vector<int32_t> tokens;
     PieceShape shape;
     int64_t first_piece = 0;
-    absl::Time used;  // the same for all reads and writes of a request
+    absl::Time used;  // a date, the same for all reads and writes of a request
   };
   // Holds pieces that follow one another, of about kReadBytes at most.
   struct Found {
@@ -53,7 +53,7 @@ class PrefixFiles {
     PieceShape shape;
     SequenceCache prefix;
     std::vector<absl::Span<const std::byte>> pieces;  // the prefix's
-    absl::Time used;
+    absl::Time used;  // a date
   };
   struct Stats {
     int64_t n_bytes_read = 0, n_bytes_written = 0;

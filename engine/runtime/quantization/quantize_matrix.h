@@ -7,7 +7,7 @@
 
 #include "absl/types/span.h"
 #include "engine/base/tensor.h"
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 
 namespace lowkey {
 

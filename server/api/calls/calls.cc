@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/clock.h"
 #include "engine/base/contained.h"
 #include "engine/base/status_macros.h"
 #include "server/api/lowkey/convert_response.h"
@@ -180,8 +181,8 @@ void EngineCall::Detach() {
   if (context_.log == nullptr) return;
   if (rpc_.is_logged != nullptr) *rpc_.is_logged = true;
   RunContained([this] {
-    context_.log->Write({method_, rpc_.tenant.name, *final_status_, absl::Now() - start_,
-                         std::move(final_result_), rpc_.trace});
+    context_.log->Write({method_, rpc_.tenant.name, *final_status_, SteadyNow() - start_,
+                         std::move(final_result_), rpc_.id.text, rpc_.trace});
   });
 }
 
@@ -284,7 +285,7 @@ SinkAnswer StreamCall::OnDelta(v1::ChoiceDelta delta) {
       return SinkAnswer::kContinue;
     }
     if (paused_.has_value()) return SinkAnswer::kPause;
-    paused_ = absl::Now();
+    paused_ = SteadyNow();
   }
   if (Metrics* metrics = context_.service.options().metrics) metrics->AddPausedStreams(1);
   context_.paused_calls->Add(std::move(self));

@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/clock.h"
 #include "lowkey/v1/generation.pb.h"
 #include "server/api/calls/codec.h"
 #include "server/api/calls/event_queue.h"
@@ -117,7 +117,7 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
   EventLoop& loop_;
   const std::string method_;
   const LiveCalls::Call engine_call_;
-  const absl::Time start_ = absl::Now();
+  const absl::Time start_ = SteadyNow();
   std::optional<Submission> submission_;  // read, and not yet submitted
   // Belong to the loop.
   std::optional<LiveCalls::Call> live_;

@@ -7,6 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "engine/base/clock.h"
 
 namespace lowkey {
 
@@ -30,7 +31,7 @@ class LiveCalls {
   bool AwaitNone(absl::Time deadline) {
     const auto none = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return n_ == 0; };
     absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithDeadline(absl::Condition(&none), deadline);
+    return mutex_.AwaitWithTimeout(absl::Condition(&none), TimeUntil(deadline));
   }
 
  private:

@@ -58,45 +58,6 @@ std::optional<std::string> OtherOrigin(const HttpHead& head, const BrowserRules&
   return std::string(origins[0]);
 }
 
-// Adds fields to the answer of a handler.
-class WithFields final : public HttpHandler, private HttpExchange {
- public:
-  WithFields(HttpExchange& exchange, HttpFields fields, const MakeHandlerOf& make)
-      : exchange_(exchange), fields_(std::move(fields)), handler_(make(*this)) {}
-
-  void OnHead() override { handler_->OnHead(); }
-  void OnBody(std::string_view bytes) override { handler_->OnBody(bytes); }
-  void OnBodyEnd() override { handler_->OnBodyEnd(); }
-  void OnSent() override { handler_->OnSent(); }
-
- private:
-  const HttpHead& head() const override { return exchange_.head(); }
-  void AllowBody(size_t n_bytes) override { exchange_.AllowBody(n_bytes); }
-  std::shared_ptr<const HeldBytes> HoldBody(size_t n_bytes) override {
-    return exchange_.HoldBody(n_bytes);
-  }
-  void Start(int status, const HttpFields& fields) override {
-    exchange_.Start(status, Joined(fields));
-  }
-  void Write(std::string_view bytes) override { exchange_.Write(bytes); }
-  void End(const HttpFields& trailers) override { exchange_.End(trailers); }
-  void StartAndEnd(int status, const HttpFields& fields) override {
-    exchange_.StartAndEnd(status, Joined(fields));
-  }
-  void Reset(HttpReset reason) override { exchange_.Reset(reason); }
-  size_t unsent_bytes() const override { return exchange_.unsent_bytes(); }
-  void Trust() override { exchange_.Trust(); }
-
-  HttpFields Joined(HttpFields fields) const {
-    fields.insert(fields.end(), fields_.begin(), fields_.end());
-    return fields;
-  }
-
-  HttpExchange& exchange_;
-  const HttpFields fields_;
-  const std::unique_ptr<HttpHandler> handler_;
-};
-
 // Says which requests a page may send.
 class Preflight final : public HttpHandler {
  public:
@@ -148,10 +109,9 @@ std::unique_ptr<HttpHandler> MakeForBrowser(HttpExchange& exchange, const Browse
       {"vary", "origin"}};
   const bool is_preflight = exchange.head().method == "OPTIONS" &&
                             exchange.head().One("access-control-request-method").has_value();
-  if (!is_preflight) return std::make_unique<WithFields>(exchange, std::move(fields), make);
-  return std::make_unique<WithFields>(exchange, std::move(fields), [](HttpExchange& inner) {
-    return std::make_unique<Preflight>(inner);
-  });
+  if (!is_preflight) return MakeWithFields(exchange, std::move(fields), make);
+  return MakeWithFields(exchange, std::move(fields),
+                        [](HttpExchange& inner) { return std::make_unique<Preflight>(inner); });
 }
 
 }  // namespace lowkey

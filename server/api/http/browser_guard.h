@@ -1,11 +1,11 @@
 #ifndef LOWKEY_SERVER_API_HTTP_BROWSER_GUARD_H_
 #define LOWKEY_SERVER_API_HTTP_BROWSER_GUARD_H_
 
-#include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "server/api/http/browser_rules.h"
+#include "server/api/http/with_fields.h"
 #include "server/http/exchange.h"
 
 namespace lowkey {
@@ -13,9 +13,6 @@ namespace lowkey {
 // PERMISSION_DENIED for a request of a page of another site that the rules do not name, or by an
 // unknown name of the server.
 absl::Status CheckBrowser(const HttpHead& head, const BrowserRules& rules);
-
-// Makes the handler of one exchange.
-using MakeHandlerOf = std::function<std::unique_ptr<HttpHandler>(HttpExchange& exchange)>;
 
 // Runs an exchange that has passed CheckBrowser. For a page of a named origin, the answer says that
 // the page may read it; a preflight is answered at once, without credentials.

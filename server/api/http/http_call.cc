@@ -6,7 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/contained.h"
 #include "engine/base/retry_after.h"
 #include "server/api/http/api_error.h"
@@ -130,7 +130,7 @@ void HttpCall::BecomeEventStream(WriteErrorEvent write_error) {
   services_.event_streams.Add(loop_, *this);
   is_event_stream_ = true;
   write_error_ = std::move(write_error);
-  last_write_ = absl::Now();
+  last_write_ = SteadyNow();
 }
 
 void HttpCall::StartEvents() {
@@ -146,7 +146,7 @@ void HttpCall::StartEvents() {
 void HttpCall::SendEvent(std::string_view bytes) {
   StartEvents();
   exchange_.Write(bytes);
-  last_write_ = absl::Now();
+  last_write_ = SteadyNow();
 }
 
 void HttpCall::Write(std::string_view bytes) {

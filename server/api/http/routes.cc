@@ -9,6 +9,17 @@
 
 namespace lowkey {
 
+RpcContext ContextOf(const RoutedRequest& request) {
+  const HttpHead& head = request.exchange.head();
+  return {.method = head.path,
+          .peer = request.peer,
+          .tenant = request.tenant,
+          .deadline = absl::InfiniteFuture(),
+          .id = request.id,
+          .trace = ReadTraceContext(head),
+          .is_logged = request.is_logged};
+}
+
 MakeHttpHandler OnWorker(const RpcWorkers& workers, RunUnary run) {
   return [make = MakeUnaryHandler(workers, std::move(run))](HttpStream& stream) {
     return make(stream);
@@ -28,13 +39,7 @@ void HttpRoutes::AddCall(std::string_view method, std::string_view path,
                          const HttpServices& services, MakeHttpHandler make) {
   const BodyKind body = method == "POST" ? BodyKind::kJson : BodyKind::kNone;
   Add(method, path, [&services, body, make = std::move(make)](const RoutedRequest& request) {
-    return std::make_unique<HttpCall>(services, request.exchange, request.loop,
-                                      RpcContext{.method = request.exchange.head().path,
-                                                 .peer = request.peer,
-                                                 .tenant = request.tenant,
-                                                 .deadline = absl::InfiniteFuture(),
-                                                 .trace = ReadTraceContext(request.exchange.head()),
-                                                 .is_logged = request.is_logged},
+    return std::make_unique<HttpCall>(services, request.exchange, request.loop, ContextOf(request),
                                       body, make);
   });
 }

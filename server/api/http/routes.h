@@ -12,6 +12,7 @@
 #include "server/http/exchange.h"
 #include "server/net/event_loop.h"
 #include "server/net/peer.h"
+#include "server/request/call_id.h"
 #include "server/request/tenant.h"
 #include "server/rpc/single_request.h"
 
@@ -24,8 +25,12 @@ struct RoutedRequest {
   EventLoop& loop;
   const Peer& peer;
   Tenant tenant;
+  CallId id = {};
   std::shared_ptr<bool> is_logged = nullptr;  // RpcContext's
 };
+
+// Returns what is known of the call that the request makes.
+RpcContext ContextOf(const RoutedRequest& request);
 
 // Makes the handler of one request.
 using MakeRoute = std::function<std::unique_ptr<HttpHandler>(const RoutedRequest& request)>;

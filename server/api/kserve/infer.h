@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "server/api/calls/calls.h"
 #include "server/api/kserve/answers.h"
 #include "server/api/kserve/open_streams.h"
@@ -40,13 +40,13 @@ class CountedRequest {
 
   void End(const absl::Status& status, const v1::Timings& timings) {
     if (std::exchange(has_ended_, true)) return;
-    if (status.ok()) return counters_->AddSuccess(absl::Now() - start_, timings);
-    counters_->AddFailure(absl::Now() - start_);
+    if (status.ok()) return counters_->AddSuccess(SteadyNow() - start_, timings);
+    counters_->AddFailure(SteadyNow() - start_);
   }
 
  private:
   const std::shared_ptr<InferCounters> counters_;
-  const absl::Time start_ = absl::Now();
+  const absl::Time start_ = SteadyNow();
   bool has_ended_ = false;
 };
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
@@ -185,7 +185,7 @@ class Reader {
     if (name == "timeout") {
       LK_ASSIGN_OR_RETURN(const uint64_t timeout_us, ToUint64(full, value));
       const auto clamped = static_cast<int64_t>(std::min(timeout_us, uint64_t{1} << 48));
-      if (clamped > 0) generation.deadline = absl::Now() + absl::Microseconds(clamped);
+      if (clamped > 0) generation.deadline = SteadyNow() + absl::Microseconds(clamped);
       return absl::OkStatus();
     }
     if (name == "priority" || name == "seed") {

@@ -1,6 +1,6 @@
 #include "server/api/kserve/statistics.h"
 
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 
 namespace lowkey {
 
@@ -9,13 +9,13 @@ void InferCounters::AddSuccess(absl::Duration duration, const v1::Timings& timin
   success_.Add(duration);
   queue_.Add(absl::Microseconds(timings.queue_us()));
   compute_.Add(absl::Microseconds(timings.prefill_us() + timings.decode_us()));
-  last_ = absl::Now();
+  last_ = DateNow();
 }
 
 void InferCounters::AddFailure(absl::Duration duration) {
   const absl::MutexLock lock(&mutex_);
   failure_.Add(duration);
-  last_ = absl::Now();
+  last_ = DateNow();
 }
 
 inference::ModelStatistics InferCounters::ToProto() const {

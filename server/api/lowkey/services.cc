@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
 #include "lowkey/v1/admin.pb.h"
 #include "lowkey/v1/generation.pb.h"
@@ -133,11 +134,11 @@ void AddAdminService(RpcRegistry& registry, const GenerationContext& context,
   registry.Add(
       MethodOf(kService, "Stats"),
       UnaryMethod<v1::StatsRequest, v1::StatsResponse>(
-          context.workers, [&service, start = absl::Now()](const RpcContext&, const CallState&,
+          context.workers, [&service, start = SteadyNow()](const RpcContext&, const CallState&,
                                                            const auto&, auto& response) {
             FillStats(service.engine().Stats(), response);
             response.set_version(kVersion);
-            response.set_uptime_s(absl::ToDoubleSeconds(absl::Now() - start));
+            response.set_uptime_s(absl::ToDoubleSeconds(SteadyNow() - start));
             return absl::OkStatus();
           }));
   registry.Add(

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
 #include "server/api/openai/chat_answer.h"
@@ -71,19 +71,19 @@ absl::StatusOr<Generations> ReadChat(const TextService& service, const OpenAiOpt
   Fields fields(object);
   CommonRequest common;
   RequestedTools tools;
-  LK_RETURN_IF_ERROR(ReadCommon(service, options, fields, common));
+  LK_RETURN_IF_ERROR(ReadCommon(service, options, context.id, fields, common));
   GenerationRequest& request = common.request;
   LK_RETURN_IF_ERROR(ReadFields(options, body, fields, request, tools));
   const absl::StatusOr<ChatParsing> parsing = PlanAnswer(service, options, context, tools, request);
   if (!parsing.ok()) return WithApiNames(parsing.status());
   Generations result;
   result.is_stream = common.is_stream;
-  result.id = request.request_id;
+  result.id = common.answer_id;
   result.deadline = common.deadline;
   AnswerForm form = {.id = absl::StrCat("chatcmpl-", request.request_id),
                      .model = std::move(common.model),
                      .fingerprint = fingerprint,
-                     .created = absl::ToUnixSeconds(absl::Now()),
+                     .created = absl::ToUnixSeconds(DateNow()),
                      .n_prompts = 1,
                      .n = static_cast<size_t>(request.n.value_or(1)),
                      .includes_usage = common.includes_usage,

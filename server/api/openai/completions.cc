@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
@@ -171,7 +171,7 @@ AnswerForm FormOf(const CommonRequest& common, const CompletionFields& own,
   return {.id = absl::StrCat("cmpl-", common.request.request_id),
           .model = common.model,
           .fingerprint = fingerprint,
-          .created = absl::ToUnixSeconds(absl::Now()),
+          .created = absl::ToUnixSeconds(DateNow()),
           .n_prompts = own.prompts.size(),
           .n = static_cast<size_t>(common.request.n.value_or(1)),
           .includes_usage = common.includes_usage,
@@ -189,7 +189,7 @@ absl::StatusOr<Generations> ReadCompletions(const TextService& service,
   LK_ASSIGN_OR_RETURN(const json object, ParseBody(body));
   Fields fields(object);
   CommonRequest common;
-  LK_RETURN_IF_ERROR(ReadCommon(service, options, fields, common));
+  LK_RETURN_IF_ERROR(ReadCommon(service, options, context.id, fields, common));
   GenerationRequest& request = common.request;
   CompletionFields own;
   LK_ASSIGN_OR_RETURN(own.prompts, ReadPrompts(service, fields));
@@ -220,7 +220,7 @@ absl::StatusOr<Generations> ReadCompletions(const TextService& service,
   }
   Generations result;
   result.is_stream = common.is_stream;
-  result.id = request.request_id;
+  result.id = common.answer_id;
   result.deadline = common.deadline;
   for (size_t i = 0; i < own.prompts.size(); ++i) {
     GenerationRequest& one = result.requests.emplace_back(request);

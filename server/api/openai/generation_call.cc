@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/contained.h"
 #include "server/api/http/api_error.h"
 #include "server/metrics/metrics.h"
@@ -100,7 +100,7 @@ class GenerationCall final : public SingleRequestHandler {
   const std::string& method_;
   const ReadGenerations& read_;
   RpcContext rpc_;
-  const absl::Time start_ = absl::Now();
+  const absl::Time start_ = SteadyNow();
   const std::shared_ptr<Link> link_ = std::make_shared<Link>();
   std::shared_ptr<AnswerWriter> writer_;
   FieldNames names_ = FieldNames::kChat;
@@ -138,8 +138,12 @@ void GenerationCall::Refuse(const absl::Status& status) {
   if (context_.log != nullptr) {
     if (rpc_.is_logged != nullptr) *rpc_.is_logged = true;
     RunContained([&] {
-      context_.log->Write(
-          {method_, rpc_.tenant.name, status, absl::Now() - start_, std::nullopt, rpc_.trace});
+      context_.log->Write({.method = method_,
+                           .tenant = rpc_.tenant.name,
+                           .status = status,
+                           .duration = SteadyNow() - start_,
+                           .request_id = rpc_.id.text,
+                           .trace = rpc_.trace});
     });
   }
   stream_.Finish(status);

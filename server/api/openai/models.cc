@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "absl/strings/ascii.h"
+#include "engine/base/percents.h"
 #include "engine/base/status_macros.h"
 #include "server/api/http/json_writer.h"
 #include "server/api/openai/model_names.h"
@@ -44,24 +44,6 @@ void WriteModel(const TextService& service, int64_t created, const std::string& 
   writer.Key("chat").Bool(chat_template.ok()).EndObject().EndObject();
 }
 
-// Malformed escapes stay as they are.
-std::string Unescaped(std::string_view text) {
-  const auto digit = [](char c) {
-    return absl::ascii_isdigit(static_cast<unsigned char>(c)) ? c - '0' : (c | 32) - 'a' + 10;
-  };
-  const auto is_digit = [](char c) { return absl::ascii_isxdigit(static_cast<unsigned char>(c)); };
-  std::string result;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && is_digit(text[i + 1]) && is_digit(text[i + 2])) {
-      result += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
-      i += 2;
-    } else {
-      result += text[i];
-    }
-  }
-  return result;
-}
-
 }  // namespace
 
 std::string ListModelsJson(const TextService& service, int64_t created) {
@@ -77,7 +59,7 @@ std::string ListModelsJson(const TextService& service, int64_t created) {
 
 absl::StatusOr<std::string> ModelJson(const TextService& service, int64_t created,
                                       const std::string& path) {
-  const std::string id = Unescaped(std::string_view(path).substr(kPath.size()));
+  const std::string id = WithoutPercents(std::string_view(path).substr(kPath.size()));
   LK_RETURN_IF_ERROR(ResolveModel(service, id).status());
   std::string json;
   JsonWriter writer(json);

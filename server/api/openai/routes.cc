@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "server/api/http/api_error.h"
 #include "server/api/http/json_writer.h"
 #include "server/api/openai/chat.h"
@@ -28,7 +28,7 @@ std::string FingerprintOf(const TextService& service) {
 
 void AddModels(HttpRoutes& routes, const GenerationContext& context, const HttpServices& services) {
   const TextService& service = context.service;
-  const int64_t created = absl::ToUnixSeconds(absl::Now());
+  const int64_t created = absl::ToUnixSeconds(DateNow());
   routes.AddCall("GET", "/v1/models", services,
                  OnWorker(context.workers,
                           [&service, created](const RpcContext&, const CallState&,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -9,7 +10,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
+#include "engine/base/percents.h"
 #include "engine/base/retry_after.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/attention_option_table.h"
@@ -33,12 +35,6 @@ constexpr int64_t kShortest = 16;  // tokens of the shortest length that is show
 // One `name=value` of a query, decoded.
 using Parameter = std::pair<std::string, std::string>;
 
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 // Decodes as browsers encode forms: '+' is a space.
 absl::StatusOr<std::string> Decoded(std::string_view text) {
   std::string out;
@@ -47,13 +43,12 @@ absl::StatusOr<std::string> Decoded(std::string_view text) {
       out += text[i] == '+' ? ' ' : text[i];
       continue;
     }
-    const int high = i + 2 < text.size() ? HexDigit(text[i + 1]) : -1;
-    const int low = high < 0 ? -1 : HexDigit(text[i + 2]);
-    if (low < 0) {
+    const std::optional<char> character = PercentCharacter(text.substr(i));
+    if (!character.has_value()) {
       return absl::InvalidArgumentError(
           "query: a % that no two hexadecimal digits follow, expected percent encoding");
     }
-    out += static_cast<char>(high * 16 + low);
+    out += *character;
     i += 2;
   }
   return out;
@@ -277,7 +272,7 @@ PageData::PageData(const TextService& service, const RpcWorkers& workers,
     : service_(service),
       workers_(workers),
       is_measuring_(std::move(is_measuring)),
-      start_(absl::Now()) {}
+      start_(SteadyNow()) {}
 
 void PageData::AddRoutes(HttpRoutes& routes, const HttpServices& services) const {
   for (const std::string_view path : {kModelPath, kCrossoverPath, kCachePath, kStatsPath}) {
@@ -296,7 +291,7 @@ absl::StatusOr<std::string> PageData::Answer(std::string_view path, std::string_
   v1::StatsResponse stats;
   FillStats(service_.engine().Stats(), stats);
   stats.set_version(kVersion);
-  stats.set_uptime_s(absl::ToDoubleSeconds(absl::Now() - start_));
+  stats.set_uptime_s(absl::ToDoubleSeconds(SteadyNow() - start_));
   return JsonLine(ProtoJson(stats));
 }
 

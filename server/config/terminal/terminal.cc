@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 
 namespace lowkey {
 namespace {
@@ -145,7 +145,7 @@ void ProgressBar::Clear() {
 }
 
 void ProgressBar::Show(int64_t done, int64_t total) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (!is_shown_ || total <= 0 || (done < total && now - last_ < kRedrawInterval)) return;
   last_ = now;
   const std::string line =

@@ -4,13 +4,12 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/json.h"
+#include "engine/base/percents.h"
 #include "engine/base/status_macros.h"
 
 namespace lowkey::grammar {
@@ -189,21 +188,6 @@ class Checker {
   Budget& budget_;
 };
 
-// Decodes the percent signs of a URI's fragment; one that no two hexadecimal digits follow stays.
-std::string WithoutPercents(absl::string_view text) {
-  const auto is_digit = [](char c) { return absl::ascii_isxdigit(static_cast<unsigned char>(c)); };
-  std::string plain;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && is_digit(text[i + 1]) && is_digit(text[i + 2])) {
-      plain += absl::HexStringToBytes(text.substr(i + 1, 2));
-      i += 2;
-    } else {
-      plain += text[i];
-    }
-  }
-  return plain;
-}
-
 }  // namespace
 
 int64_t WeightOf(const Json& value) {
@@ -256,7 +240,7 @@ absl::StatusOr<const Json*> Resolve(const Json& root, const std::string& referen
   }
   const Json* at = &root;
   if (reference.size() > 1) {
-    const std::string pointer = WithoutPercents(absl::string_view(reference).substr(2));
+    const std::string pointer = WithoutPercents(std::string_view(reference).substr(2));
     for (const absl::string_view step : absl::StrSplit(pointer, '/')) {
       const std::string key = absl::StrReplaceAll(step, {{"~1", "/"}, {"~0", "~"}});
       size_t index = 0;

@@ -6,10 +6,12 @@
 #include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/retry_after.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runtime/engine_fixture.h"
+#include "tests/testing/set_clock.h"
 #include "tests/testing/source_path.h"
 
 namespace lowkey {
@@ -115,6 +117,28 @@ TEST_F(EngineAdmissionTest, GivesUpWhatWaitedFarLongerThanTheBound) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(RetryAfterOf(status).has_value());
   EXPECT_TRUE(holder_->Wait().status.ok()) << "who runs does not wait";
+}
+
+TEST_F(EngineAdmissionTest, TheMachinesClockMayBeSetMeanwhile) {
+  EngineOptions options;
+  options.max_wait = absl::Minutes(5);
+  StartAndHold(options, 0);
+  EngineRequest request = Request(5, 5, 1);
+  request.deadline = SteadyNow() + absl::Minutes(20);
+  const auto waiting = Submit(request);
+  SetClockAhead(absl::Hours(1));
+  Release();
+  for (const auto& collected : {holder_, waiting}) {
+    const FinalEvent event = collected->Wait();
+    EXPECT_TRUE(event.status.ok()) << event.status;
+    const Timings& timings = event.timings;
+    for (const int64_t us :
+         {timings.queue_us, timings.prefill_us, timings.ttft_us, timings.decode_us}) {
+      EXPECT_GE(us, 0);
+      EXPECT_LT(us, absl::ToInt64Microseconds(absl::Minutes(30)));
+    }
+  }
+  SetClockAhead(absl::ZeroDuration());
 }
 
 TEST_F(EngineAdmissionTest, AFullQueueSaysWhenToComeAgain) {

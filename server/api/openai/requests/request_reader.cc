@@ -1,12 +1,11 @@
 #include "server/api/openai/requests/request_reader.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
 #include "lowkey/v1/generation.pb.h"
@@ -159,7 +158,7 @@ absl::Status ReadLowkey(Fields& fields, CommonRequest& common) {
   LK_RETURN_IF_ERROR(lowkey.Read("timeout_ms", timeout_ms));
   if (timeout_ms.has_value()) {
     if (*timeout_ms < 1) return lowkey.Error("timeout_ms", "1 or more milliseconds");
-    common.deadline = absl::Now() + absl::Milliseconds(*timeout_ms);
+    common.deadline = SteadyNow() + absl::Milliseconds(*timeout_ms);
   }
   return lowkey.CheckAll();
 }
@@ -184,29 +183,25 @@ absl::Status ReadAccepted(Fields& fields, const CommonRequest& common) {
   return absl::OkStatus();
 }
 
-std::string DrawId() {
-  std::random_device device;
-  const uint64_t high = device(), low = device();
-  return absl::StrCat(absl::Hex((high << 32) | low, absl::kZeroPad16));
-}
-
 // The id comes back in a header field.
-absl::Status ReadId(Fields& fields, std::string& id) {
+absl::Status ReadId(Fields& fields, const CallId& own, CommonRequest& common) {
   std::optional<std::string> given;
   LK_RETURN_IF_ERROR(fields.Read("request_id", given));
-  id = given.has_value() && !given->empty() ? *std::move(given) : DrawId();
-  const auto is_printable = [](char c) { return c > ' ' && c <= '~'; };
-  if (id.size() <= kMaxRequestIdBytes && std::all_of(id.begin(), id.end(), is_printable)) {
+  if (given.value_or("").empty()) {
+    common.answer_id = own.text;
+    common.request.request_id = GenerationId(own);
     return absl::OkStatus();
   }
+  common.answer_id = common.request.request_id = *given;
+  if (IsRequestId(*given)) return absl::OkStatus();
   return fields.Error("request_id", absl::StrCat("at most ", kMaxRequestIdBytes,
                                                  " letters, digits and signs of ASCII"));
 }
 
 }  // namespace
 
-absl::Status ReadCommon(const TextService& service, const OpenAiOptions& options, Fields& fields,
-                        CommonRequest& common) {
+absl::Status ReadCommon(const TextService& service, const OpenAiOptions& options,
+                        const CallId& id, Fields& fields, CommonRequest& common) {
   GenerationRequest& request = common.request;
   std::optional<std::string> model;
   LK_RETURN_IF_ERROR(fields.Read("model", model));
@@ -222,7 +217,7 @@ absl::Status ReadCommon(const TextService& service, const OpenAiOptions& options
   LK_RETURN_IF_ERROR(fields.Read("stop_token_ids", request.stop_tokens));
   LK_RETURN_IF_ERROR(fields.Read("ignore_eos", request.ignore_eos));
   LK_RETURN_IF_ERROR(fields.Read("priority", request.priority));
-  LK_RETURN_IF_ERROR(ReadId(fields, request.request_id));
+  LK_RETURN_IF_ERROR(ReadId(fields, id, common));
   LK_RETURN_IF_ERROR(ReadStream(fields, common));
   LK_RETURN_IF_ERROR(ReadLowkey(fields, common));
   return ReadAccepted(fields, common);

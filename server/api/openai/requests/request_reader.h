@@ -22,6 +22,7 @@ inline constexpr size_t kMaxCallChoices = 64;
 struct CommonRequest {
   std::string model;          // as the client named it
   GenerationRequest request;  // without its input; its model is empty, as there is only one
+  std::string answer_id;      // the body's, or the call's own
   bool is_stream = false;
   bool includes_usage = false;             // a stream's last event has the usage
   bool includes_continuous_usage = false;  // every event has it
@@ -29,10 +30,10 @@ struct CommonRequest {
 };
 
 // Reads the fields of both endpoints: the model, sampling, stops, length, stream, and `lowkey`.
-// INVALID_ARGUMENT, NOT_FOUND for the model, UNIMPLEMENTED for what is not supported. An unset
-// request_id becomes one that nobody has.
-absl::Status ReadCommon(const TextService& service, const OpenAiOptions& options, Fields& fields,
-                        CommonRequest& common);
+// INVALID_ARGUMENT, NOT_FOUND for the model, UNIMPLEMENTED for what is not supported. `id` is the
+// call's own.
+absl::Status ReadCommon(const TextService& service, const OpenAiOptions& options,
+                        const CallId& id, Fields& fields, CommonRequest& common);
 
 // Returns the tokens that Generate would feed to the model, for answers that name or count them.
 // Runs on a worker; errors are those of TextService::Tokenize.

@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
 #include "server/api/http/json_writer.h"
 #include "server/api/openai/requests/answer_plan.h"
@@ -108,7 +108,7 @@ absl::StatusOr<Generations> ReadResponses(const TextService& service, const Open
   LK_ASSIGN_OR_RETURN(const json object, ParseBody(body));
   Fields fields(object);
   CommonRequest common;
-  LK_RETURN_IF_ERROR(ReadCommon(service, options, fields, common));
+  LK_RETURN_IF_ERROR(ReadCommon(service, options, context.id, fields, common));
   LK_RETURN_IF_ERROR(RefuseState(fields));
   LK_RETURN_IF_ERROR(fields.Accept("n", 1));
   if (common.includes_continuous_usage) {
@@ -127,12 +127,12 @@ absl::StatusOr<Generations> ReadResponses(const TextService& service, const Open
   if (!parsing.ok()) return WithApiNames(parsing.status(), FieldNames::kResponses);
   Generations result;
   result.is_stream = common.is_stream;
-  result.id = request.request_id;
+  result.id = common.answer_id;
   result.deadline = common.deadline;
   result.names = FieldNames::kResponses;
   ResponseRequest asked = {.id = request.request_id,
                            .form = common.is_stream ? ResponseForm::kStream : ResponseForm::kWhole,
-                           .created = absl::ToUnixSeconds(absl::Now()),
+                           .created = absl::ToUnixSeconds(DateNow()),
                            .echo = EchoOf(object, common)};
   result.writer =
       std::make_shared<ResponseAnswer>(std::move(asked), MakeParser(*parsing), service.tokenizer());

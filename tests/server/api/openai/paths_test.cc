@@ -1,8 +1,11 @@
 // The HTTP API's other paths, its errors, and what browsers may do.
 #include <gmock/gmock.h>
 
+#include <cstdio>
 #include <future>
 
+#include "server/log/line_log.h"
+#include "server/log/request_log.h"
 #include "tests/server/api/openai/openai_testing.h"
 #include "tests/server/front/http_get.h"
 
@@ -11,6 +14,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 class PathsTest : public OpenAiTest {};
 
@@ -193,6 +197,44 @@ TEST_F(PathsTest, UnknownNamesOfTheServerAreRefused) {
   Serve(options);
   EXPECT_EQ(by("box.lan:50051").code, 200);
   EXPECT_EQ(by("evil.example").code, 403);
+}
+
+// Proxies send the field, and the log tells of a request by it.
+TEST_F(PathsTest, EveryAnswerAndItsLineInTheLogNameTheRequest) {
+  std::FILE* file = std::tmpfile();
+  LineLog lines(fileno(file));
+  RequestLog log(lines);
+  server_.reset();
+  Serve({.port = 0, .log = &log});
+  const auto id_of = [](const ApiAnswer& answer) { return answer.fields.at("x-request-id"); };
+  const std::string field = "X-Request-Id: job-7\r\n";
+  const json body = {{"model", "tales"}, {"prompt", "a"}, {"max_tokens", 5}};
+  auto answer = std::async(std::launch::async,
+                           [&] { return Send("POST", "/v1/completions", body.dump(), field); });
+  ASSERT_TRUE(engine_.WaitForRunning(1));
+  Play(engine_.ids()[0], "x");
+  const ApiAnswer generated = answer.get();
+  EXPECT_EQ(id_of(generated), "job-7");
+  EXPECT_THAT(generated.Json()["id"].get<std::string>(), MatchesRegex("cmpl-job-7-[0-9a-f]{8}"));
+  std::vector<std::string> ids = {"job-7-", "job-7"};
+  EXPECT_EQ(id_of(Send("POST", "/v1/completions", "{}", field)), "job-7");
+  for (const ApiAnswer& refused :
+       {Send("POST", "/v1/completions", "{}"), Send("POST", "/tokenize", "{}"), Get("/v1/nothing"),
+        Send("DELETE", "/v1/models"), Send("GET", "/v1/models", "", "X-Request-Id: a b\r\n")}) {
+    EXPECT_THAT(id_of(refused), MatchesRegex("[0-9a-f]{16}"));
+    ids.push_back(id_of(refused));
+  }
+  ids.resize(4);  // a path that is unknown, or open to all, has no line
+  server_.reset();
+  EXPECT_TRUE(lines.Flush(absl::InfiniteDuration()));
+  std::fseek(file, 0, SEEK_END);
+  std::string text(static_cast<size_t>(std::ftell(file)), '\0');
+  std::rewind(file);
+  ASSERT_EQ(std::fread(text.data(), 1, text.size(), file), text.size());
+  std::fclose(file);
+  for (const std::string& id : ids) {
+    EXPECT_THAT(text, HasSubstr("\"request_id\":\"" + id)) << text;
+  }
 }
 
 }  // namespace

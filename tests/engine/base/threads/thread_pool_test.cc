@@ -1,4 +1,4 @@
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 
 #include <array>
 #include <atomic>

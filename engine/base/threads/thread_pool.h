@@ -1,5 +1,5 @@
-#ifndef LOWKEY_ENGINE_BASE_THREAD_POOL_H_
-#define LOWKEY_ENGINE_BASE_THREAD_POOL_H_
+#ifndef LOWKEY_ENGINE_BASE_THREADS_THREAD_POOL_H_
+#define LOWKEY_ENGINE_BASE_THREADS_THREAD_POOL_H_
 
 #include <atomic>
 #include <cstdint>
@@ -67,4 +67,4 @@ class ThreadPool {
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_BASE_THREAD_POOL_H_
+#endif  // LOWKEY_ENGINE_BASE_THREADS_THREAD_POOL_H_

@@ -1,4 +1,4 @@
-#include "engine/base/short_turns.h"
+#include "engine/base/threads/short_turns.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-#include "engine/base/short_work.h"
+#include "engine/base/threads/short_work.h"
 
 #include <atomic>
 #include <chrono>

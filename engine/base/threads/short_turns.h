@@ -1,5 +1,5 @@
-#ifndef LOWKEY_ENGINE_BASE_SHORT_TURNS_H_
-#define LOWKEY_ENGINE_BASE_SHORT_TURNS_H_
+#ifndef LOWKEY_ENGINE_BASE_THREADS_SHORT_TURNS_H_
+#define LOWKEY_ENGINE_BASE_THREADS_SHORT_TURNS_H_
 
 namespace lowkey {
 
@@ -10,4 +10,4 @@ void TakeShortTurns();
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_BASE_SHORT_TURNS_H_
+#endif  // LOWKEY_ENGINE_BASE_THREADS_SHORT_TURNS_H_

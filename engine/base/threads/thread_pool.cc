@@ -1,12 +1,12 @@
-#include "engine/base/thread_pool.h"
+#include "engine/base/threads/thread_pool.h"
 
 #include <algorithm>
 #include <chrono>
 #include <limits>
 #include <utility>
 
-#include "engine/base/short_work.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/threads/short_work.h"
 
 namespace lowkey {
 namespace {

@@ -1,5 +1,5 @@
-#ifndef LOWKEY_ENGINE_BASE_SHORT_WORK_H_
-#define LOWKEY_ENGINE_BASE_SHORT_WORK_H_
+#ifndef LOWKEY_ENGINE_BASE_THREADS_SHORT_WORK_H_
+#define LOWKEY_ENGINE_BASE_THREADS_SHORT_WORK_H_
 
 namespace lowkey {
 
@@ -22,4 +22,4 @@ bool GiveWay();
 
 }  // namespace lowkey
 
-#endif  // LOWKEY_ENGINE_BASE_SHORT_WORK_H_
+#endif  // LOWKEY_ENGINE_BASE_THREADS_SHORT_WORK_H_
