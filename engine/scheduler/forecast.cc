@@ -10,6 +10,8 @@ namespace {
 constexpr double kForget = 0.98;
 // A step counts at most as this many times its expected time.
 constexpr double kMostSurprise = 4;
+// The time of a row is taken to be so many standard errors less than it seems.
+constexpr double kDoubt = 1.5;
 // A quantile is followed by steps up and down, in proportion to how often either is to happen.
 constexpr double kQuantile = 0.97;
 constexpr double kQuantileStep = 0.1;
@@ -92,30 +94,36 @@ class Play {
 }  // namespace
 
 void StepCostMeter::Note(int64_t n_rows, absl::Duration took) {
-  if (took <= absl::ZeroDuration()) return;  // the clock was set back
+  if (took <= absl::ZeroDuration()) return;  // less than the clock tells
+  if (++n_steps_ == 1) return;               // it also fetches what later steps find in memory
   const auto x = static_cast<double>(n_rows);
   double y = absl::ToDoubleSeconds(took);
-  // A machine that stood still for once says little about the steps to come.
+  // A machine that stood still for once says little about the steps to come. Per row a step of many
+  // rows takes no longer than those of few.
   if (const auto expected = cost(); expected.has_value()) {
-    y = std::min(y, kMostSurprise * (expected->per_step + x * expected->per_row));
+    y = std::min(y,
+                 kMostSurprise * std::max(expected->per_step + x * expected->per_row, x * y_ / x_));
   }
-  ++n_steps_;
   n_ = kForget * n_ + 1;
   x_ = kForget * x_ + x;
   y_ = kForget * y_ + y;
   xx_ = kForget * xx_ + x * x;
   xy_ = kForget * xy_ + x * y;
+  yy_ = kForget * yy_ + y * y;
 }
 
 std::optional<StepCost> StepCostMeter::cost() const {
   if (n_steps_ < kMinSteps) return std::nullopt;
-  const double spread = n_ * xx_ - x_ * x_;
-  // Steps of one size do not show the slope: all time is then counted as the rows'.
-  if (spread <= 1e-6 * n_ * xx_) return StepCost{0, y_ / x_};
-  const double slope = std::max(0.0, (n_ * xy_ - x_ * y_) / spread);
-  const double base = (y_ - slope * x_) / n_;
+  const double spread = xx_ - x_ * x_ / n_, shared = xy_ - x_ * y_ / n_;
+  // Steps of one size do not show the slope.
+  if (spread <= 1e-6 * xx_) return StepCost{y_ / n_, 0};
+  const double slope = shared / spread;
+  const double unexplained = std::max(0.0, yy_ - y_ * y_ / n_ - slope * shared);
+  const double error = std::sqrt(unexplained / std::max(1.0, n_ - 2) / spread);
+  const double least = std::max(0.0, slope - kDoubt * error);
+  const double base = (y_ - least * x_) / n_;
   if (base < 0) return StepCost{0, y_ / x_};
-  return StepCost{base, slope};
+  return StepCost{base, least};
 }
 
 ForecastErrors::Factors ForecastErrors::At(absl::Time now) const {

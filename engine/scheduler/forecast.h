@@ -15,7 +15,9 @@ struct StepCost {
   double per_row = 0;
 };
 
-// Learns StepCost from steps: least squares, where older steps count less and less.
+// Learns StepCost from steps: least squares, where older steps count less and less. The time of a
+// row is the least that the steps leave likely: steps of few rows say little about steps of many,
+// and a server that has only answered short requests must not refuse the first long one.
 class StepCostMeter {
  public:
   void Note(int64_t n_rows, absl::Duration took);
@@ -27,8 +29,8 @@ class StepCostMeter {
   static constexpr int64_t kMinSteps = 8;
 
   int64_t n_steps_ = 0;
-  // Sums, weighted by age, of 1, rows, seconds, rows^2, rows * seconds.
-  double n_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0;
+  // Sums, weighted by age, of 1, rows, seconds, rows^2, rows * seconds, seconds^2.
+  double n_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0, yy_ = 0;
 };
 
 // The work left to do for one request.

@@ -43,6 +43,21 @@ TEST(StepCostMeterTest, StepsOfOneSizeGiveTheirMean) {
   EXPECT_NEAR(meter.cost()->per_step + 16 * meter.cost()->per_row, 0.032, 1e-6);
 }
 
+// The first step of all reads the weights from a file.
+TEST(StepCostMeterTest, AFewShortRequestsDoNotMakeALongOneLookSlow) {
+  StepCostMeter meter;
+  std::mt19937 rng(1);
+  std::uniform_real_distribution<double> noise(0.9, 1.2);
+  for (int request = 0; request < 3; ++request) {
+    meter.Note(3, absl::Milliseconds((request == 0 ? 50 : 24) * noise(rng)));
+    for (int i = 0; i < 9; ++i) meter.Note(1, absl::Milliseconds(22 * noise(rng)));
+    EXPECT_LT(meter.cost()->per_row, 0.002);
+    EXPECT_NEAR(meter.cost()->per_step + meter.cost()->per_row, 0.023, 0.003);
+  }
+  for (int i = 0; i < 4; ++i) meter.Note(500, absl::Seconds(1.02 * noise(rng)));
+  EXPECT_NEAR(meter.cost()->per_row, 0.002, 0.0003) << "long steps show it";
+}
+
 TEST(StepCostMeterTest, FollowsAMachineThatBecomesSlower) {
   StepCostMeter meter;
   for (int i = 0; i < 1000; ++i) meter.Note(1 + i % 50, absl::Milliseconds(1 + i % 50));
