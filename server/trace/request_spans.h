@@ -33,8 +33,8 @@ struct TracedRequest {
   std::string method;  // "GenerateStream"; of an HTTP API its name ("openai/chat") or its path
   std::string tenant;  // empty: the server has no tenants
   absl::StatusCode code = absl::StatusCode::kOk;
-  std::string message;  // of an error, without text of the client's
-  absl::Time start, end;  // dates
+  std::string message;                     // of an error, without text of the client's
+  absl::Time start, end;                   // dates
   std::optional<GenerationResult> result;  // absent: nothing was generated
 };
 

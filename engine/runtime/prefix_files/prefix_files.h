@@ -53,7 +53,7 @@ class PrefixFiles {
     PieceShape shape;
     SequenceCache prefix;
     std::vector<absl::Span<const std::byte>> pieces;  // the prefix's
-    absl::Time used;  // a date
+    absl::Time used;                                  // a date
   };
   struct Stats {
     int64_t n_bytes_read = 0, n_bytes_written = 0;

@@ -200,8 +200,8 @@ absl::Status ReadId(Fields& fields, const CallId& own, CommonRequest& common) {
 
 }  // namespace
 
-absl::Status ReadCommon(const TextService& service, const OpenAiOptions& options,
-                        const CallId& id, Fields& fields, CommonRequest& common) {
+absl::Status ReadCommon(const TextService& service, const OpenAiOptions& options, const CallId& id,
+                        Fields& fields, CommonRequest& common) {
   GenerationRequest& request = common.request;
   std::optional<std::string> model;
   LK_RETURN_IF_ERROR(fields.Read("model", model));

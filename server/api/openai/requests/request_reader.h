@@ -32,8 +32,8 @@ struct CommonRequest {
 // Reads the fields of both endpoints: the model, sampling, stops, length, stream, and `lowkey`.
 // INVALID_ARGUMENT, NOT_FOUND for the model, UNIMPLEMENTED for what is not supported. `id` is the
 // call's own.
-absl::Status ReadCommon(const TextService& service, const OpenAiOptions& options,
-                        const CallId& id, Fields& fields, CommonRequest& common);
+absl::Status ReadCommon(const TextService& service, const OpenAiOptions& options, const CallId& id,
+                        Fields& fields, CommonRequest& common);
 
 // Returns the tokens that Generate would feed to the model, for answers that name or count them.
 // Runs on a worker; errors are those of TextService::Tokenize.
