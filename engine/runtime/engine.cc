@@ -144,7 +144,7 @@ absl::Status EngineImpl::CheckForecast(const Forecast& forecast, absl::Time dead
 // the cache holds the most that it can would wait too long or end too late. The engine's thread
 // knows what the cache holds (NoteCachedRows).
 absl::Status EngineImpl::Foresee(RequestState& state, const SchedulerRequest& scheduled) {
-  const std::optional<StepCost> cost = step_cost_.cost();
+  const std::optional<StepCost> cost = step_cost_.cost(SteadyNow());
   if (!cost.has_value()) return absl::OkStatus();
   const int64_t n_most = keeps_prefixes_ ? PrefixCache::MostTokens(state) : 0;
   state.forecast = scheduler_.Predict(scheduled, n_most, *cost, max_mixed_rows_);

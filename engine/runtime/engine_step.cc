@@ -305,7 +305,7 @@ void EngineImpl::NoteTime(const Step& step) {
   if (took <= absl::ZeroDuration()) return;
   if (step.is_mixed) pace_.Note(step.n_rows, took);
   absl::MutexLock lock(&mutex_);
-  step_cost_.Note(step.n_rows, took);
+  step_cost_.Note(step.n_rows, took, now);
   max_mixed_rows_ = pace_.max_rows();
 }
 

@@ -10,15 +10,20 @@ namespace {
 constexpr double kForget = 0.98;
 // A step counts at most as this many times its expected time.
 constexpr double kMostSurprise = 4;
-// The time of a row is taken to be so many standard errors less than it seems.
+// The slope may be off by so many of its standard errors.
 constexpr double kDoubt = 1.5;
 // A quantile is followed by steps up and down, in proportion to how often either is to happen.
 constexpr double kQuantile = 0.97;
 constexpr double kQuantileStep = 0.1;
 constexpr double kMostError = 10;
-constexpr absl::Duration kErrorHalfLife = absl::Minutes(5);
+constexpr absl::Duration kHalfLife = absl::Minutes(5);
 // Shorter forecasts are noise.
 constexpr absl::Duration kLeastForecast = absl::Milliseconds(1);
+
+// Returns the share that is left, after so long, of what was learned.
+double LeftAfter(absl::Duration age) {
+  return std::exp2(-std::max(0.0, absl::FDivDuration(age, kHalfLife)));
+}
 
 void Follow(absl::Duration forecast, absl::Duration actual, double& error) {
   if (forecast < kLeastForecast) return;
@@ -52,8 +57,9 @@ class Play {
                                     ? limits_.max_batch_tokens
                                     : std::max<int64_t>(1, limits_.max_mixed_rows - n_decode);
     const int64_t n_steps = (n_prompt_rows + rows_a_step - 1) / rows_a_step;
-    seconds_ += static_cast<double>(n_steps) * cost_.per_step +
-                static_cast<double>(n_prompt_rows + n_steps * n_decode) * cost_.per_row;
+    const double rows_of_each = static_cast<double>(n_prompt_rows) / static_cast<double>(n_steps);
+    seconds_ += static_cast<double>(n_steps) *
+                cost_.SecondsOf(rows_of_each + static_cast<double>(n_decode));
     for (RemainingWork& w : running_) {
       if (w.n_prompt_rows == 0) w.n_decode_rows = std::max<int64_t>(0, w.n_decode_rows - n_steps);
       w.n_prompt_rows = 0;
@@ -63,7 +69,7 @@ class Play {
   double SecondsOfDecodeStep() const {
     int64_t n_rows = 0;
     for (const RemainingWork& w : running_) n_rows += w.n_choices;
-    return cost_.per_step + static_cast<double>(n_rows) * cost_.per_row;
+    return cost_.SecondsOf(static_cast<double>(n_rows));
   }
 
  private:
@@ -93,16 +99,16 @@ class Play {
 
 }  // namespace
 
-void StepCostMeter::Note(int64_t n_rows, absl::Duration took) {
+void StepCostMeter::Note(int64_t n_rows, absl::Duration took, absl::Time now) {
   if (took <= absl::ZeroDuration()) return;  // less than the clock tells
-  if (++n_steps_ == 1) return;               // it also fetches what later steps find in memory
+  noted_ = now;
+  if (++n_steps_ == 1) return;  // it also fetches what later steps find in memory
   const auto x = static_cast<double>(n_rows);
   double y = absl::ToDoubleSeconds(took);
   // A machine that stood still for once says little about the steps to come. Per row a step of many
   // rows takes no longer than those of few.
-  if (const auto expected = cost(); expected.has_value()) {
-    y = std::min(y,
-                 kMostSurprise * std::max(expected->per_step + x * expected->per_row, x * y_ / x_));
+  if (const auto expected = Fit(); expected.has_value()) {
+    y = std::min(y, kMostSurprise * std::max(expected->SecondsOf(x), x * y_ / x_));
   }
   n_ = kForget * n_ + 1;
   x_ = kForget * x_ + x;
@@ -112,23 +118,35 @@ void StepCostMeter::Note(int64_t n_rows, absl::Duration took) {
   yy_ = kForget * yy_ + y * y;
 }
 
-std::optional<StepCost> StepCostMeter::cost() const {
+std::optional<StepCost> StepCostMeter::Fit() const {
   if (n_steps_ < kMinSteps) return std::nullopt;
+  StepCost cost{x_ / n_, y_ / n_};
+  const double most = y_ / x_;  // all time is the rows'
   const double spread = xx_ - x_ * x_ / n_, shared = xy_ - x_ * y_ / n_;
-  // Steps of one size do not show the slope.
-  if (spread <= 1e-6 * xx_) return StepCost{y_ / n_, 0};
+  if (spread <= 1e-6 * xx_) {  // steps of one size do not show the slope
+    cost.per_row_below = most;
+    return cost;
+  }
   const double slope = shared / spread;
   const double unexplained = std::max(0.0, yy_ - y_ * y_ / n_ - slope * shared);
-  const double error = std::sqrt(unexplained / std::max(1.0, n_ - 2) / spread);
-  const double least = std::max(0.0, slope - kDoubt * error);
-  const double base = (y_ - least * x_) / n_;
-  if (base < 0) return StepCost{0, y_ / x_};
-  return StepCost{base, least};
+  const double doubt = kDoubt * std::sqrt(unexplained / std::max(1.0, n_ - 2) / spread);
+  cost.per_row_below = std::clamp(slope + doubt, 0.0, most);
+  cost.per_row_above = std::clamp(slope - doubt, 0.0, most);
+  return cost;
+}
+
+std::optional<StepCost> StepCostMeter::cost(absl::Time now) const {
+  std::optional<StepCost> cost = Fit();
+  if (!cost.has_value()) return cost;
+  const double left = LeftAfter(now - noted_);
+  cost->seconds *= left;
+  cost->per_row_below *= left;
+  cost->per_row_above *= left;
+  return cost;
 }
 
 ForecastErrors::Factors ForecastErrors::At(absl::Time now) const {
-  const double half_lives = std::max(0.0, absl::FDivDuration(now - learned_, kErrorHalfLife));
-  const double left = std::exp2(-half_lives);
+  const double left = LeftAfter(now - learned_);
   return {1 + (factors_.first_token - 1) * left, 1 + (factors_.next_token - 1) * left};
 }
 

@@ -9,26 +9,37 @@
 
 namespace lowkey {
 
-// The time of a step of n rows: per_step + n * per_row, in seconds.
+// The time of a step by its number of rows: a line through the steps that were seen, which may bend
+// at their mean.
 struct StepCost {
-  double per_step = 0;
-  double per_row = 0;
+  double rows = 0;     // the mean
+  double seconds = 0;  // of a step of so many rows
+  // Seconds that a row adds to steps of fewer rows, and to those of more.
+  double per_row_below = 0, per_row_above = 0;
+
+  double SecondsOf(double n_rows) const {
+    return seconds + (n_rows - rows) * (n_rows < rows ? per_row_below : per_row_above);
+  }
 };
 
-// Learns StepCost from steps: least squares, where older steps count less and less. The time of a
-// row is the least that the steps leave likely: steps of few rows say little about steps of many,
-// and a server that has only answered short requests must not refuse the first long one.
+// Learns StepCost from steps: least squares, where older steps count less and less. Where they
+// leave the slope open, steps of other sizes are taken to be as short as they allow: who is refused
+// for what is not known computes nothing from which more could be learned. For the same reason
+// times halve in five minutes in which there is no step.
 class StepCostMeter {
  public:
-  void Note(int64_t n_rows, absl::Duration took);
+  void Note(int64_t n_rows, absl::Duration took, absl::Time now);
 
   // nullopt before kMinSteps were noted.
-  std::optional<StepCost> cost() const;
+  std::optional<StepCost> cost(absl::Time now) const;
 
  private:
   static constexpr int64_t kMinSteps = 8;
 
+  std::optional<StepCost> Fit() const;
+
   int64_t n_steps_ = 0;
+  absl::Time noted_ = absl::InfinitePast();  // the last step
   // Sums, weighted by age, of 1, rows, seconds, rows^2, rows * seconds, seconds^2.
   double n_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0, yy_ = 0;
 };

@@ -47,6 +47,11 @@ int64_t Scheduler::ProbableNewTokens(const SchedulerRequest& r) const {
   return static_cast<int64_t>(std::ceil(share * static_cast<double>(r.max_new_tokens)));
 }
 
+int64_t Scheduler::ExpectedNewTokens(const SchedulerRequest& r) const {
+  const double usual = std::min(1e9, std::ceil(kShareMargin * used_tokens_));
+  return std::min(ProbableNewTokens(r), static_cast<int64_t>(usual));
+}
+
 int64_t Scheduler::TokensToReserve(const Entry& entry) const {
   const int64_t n_known = entry.n_known();
   const int64_t grown = (n_known / kGrowthTokens + 1) * kGrowthTokens;
@@ -292,6 +297,8 @@ void Scheduler::FinishChoice(uint64_t request, int32_t choice) {
   const double share =
       std::min(1.0, n_new / static_cast<double>(std::max<int64_t>(1, r.max_new_tokens)));
   used_share_ += kShareStep * (share - used_share_);
+  used_tokens_ =
+      std::isinf(used_tokens_) ? n_new : used_tokens_ + kShareStep * (n_new - used_tokens_);
 }
 
 void Scheduler::Preempt(uint64_t request) {
@@ -348,7 +355,7 @@ RemainingWork Scheduler::Remaining(const Entry& entry) const {
     n_generated = std::max(n_generated, s.n_known - r.n_prompt_tokens);
   }
   if (!entry.is_running()) work.n_prompt_rows -= std::min(work.n_prompt_rows, entry.n_cached_rows);
-  work.n_decode_rows = std::max(ProbableNewTokens(r) - n_generated,
+  work.n_decode_rows = std::max(ExpectedNewTokens(r) - n_generated,
                                 std::min(kGrowthTokens / 8, r.max_new_tokens - n_generated));
   work.n_choices = entry.n_unfinished();
   work.bytes = std::max(entry.reserved_bytes, r.bytes(TokensToReserve(entry)));

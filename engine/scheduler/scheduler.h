@@ -164,7 +164,9 @@ class Scheduler {
   };
 
   int64_t FinalTokens(const SchedulerRequest& request) const;
-  int64_t ProbableNewTokens(const SchedulerRequest& request) const;
+  int64_t ProbableNewTokens(const SchedulerRequest& request) const;  // to make room for
+  // Returns what forecasts count on: the limit of an answer says little about its length.
+  int64_t ExpectedNewTokens(const SchedulerRequest& request) const;
   int64_t TokensToReserve(const Entry& entry) const;
   RemainingWork Remaining(const Entry& entry) const;
   void Reserve(Entry& entry, int64_t n_tokens);
@@ -192,6 +194,7 @@ class Scheduler {
   int64_t reserved_bytes_ = 0;
   int64_t n_preemptions_ = 0;
   double used_share_ = 1;  // share of max_new_tokens that requests used lately
+  double used_tokens_ = std::numeric_limits<double>::infinity();  // that answers had lately
 };
 
 }  // namespace lowkey

@@ -8,80 +8,115 @@
 namespace lowkey {
 namespace {
 
-constexpr StepCost kCost{0.010, 0.001};
+constexpr StepCost kCost{0, 0.010, 0.001, 0.001};
 constexpr ForecastLimits kLimits{4, 1000, 100, 50};
 
 double Wait(const Forecast& f) { return absl::ToDoubleSeconds(f.wait); }
 double FirstToken(const Forecast& f) { return absl::ToDoubleSeconds(f.first_token); }
 double End(const Forecast& f) { return absl::ToDoubleSeconds(f.end); }
 
+constexpr absl::Time kNow = absl::FromUnixSeconds(1'000'000);
+
+// A meter of a machine whose steps follow one another.
+struct Meter {
+  void Note(int64_t n_rows, absl::Duration took) { meter.Note(n_rows, took, kNow); }
+  // Returns the seconds that a step takes.
+  double Of(int64_t n_rows, absl::Duration later = absl::ZeroDuration()) const {
+    return meter.cost(kNow + later)->SecondsOf(static_cast<double>(n_rows));
+  }
+
+  StepCostMeter meter;
+};
+
 TEST(StepCostMeterTest, SaysNothingBeforeItHasSeenSteps) {
   StepCostMeter meter;
   for (int i = 0; i < 7; ++i) {
-    meter.Note(10, absl::Milliseconds(20));
-    EXPECT_EQ(meter.cost(), std::nullopt);
+    meter.Note(10, absl::Milliseconds(20), kNow);
+    EXPECT_FALSE(meter.cost(kNow).has_value());
   }
-  meter.Note(10, absl::Milliseconds(20));
-  EXPECT_TRUE(meter.cost().has_value());
+  meter.Note(10, absl::Milliseconds(20), kNow);
+  EXPECT_TRUE(meter.cost(kNow).has_value());
 }
 
 TEST(StepCostMeterTest, FindsBaseAndSlopeInNoise) {
-  StepCostMeter meter;
+  Meter meter;
   std::mt19937 rng(1);
   std::uniform_real_distribution<double> noise(0.95, 1.05);
   for (int i = 0; i < 500; ++i) {
     const int64_t n = 1 + static_cast<int64_t>(rng() % 200);
     meter.Note(n, absl::Seconds((0.010 + 0.001 * static_cast<double>(n)) * noise(rng)));
   }
-  EXPECT_NEAR(meter.cost()->per_step, 0.010, 0.003);
-  EXPECT_NEAR(meter.cost()->per_row, 0.001, 0.0001);
+  EXPECT_NEAR(meter.Of(0), 0.010, 0.004);
+  EXPECT_NEAR(meter.Of(100), 0.110, 0.005);
+  EXPECT_NEAR(meter.Of(200) - meter.Of(100), 0.1, 0.01);
 }
 
 TEST(StepCostMeterTest, StepsOfOneSizeGiveTheirMean) {
-  StepCostMeter meter;
+  Meter meter;
   for (int i = 0; i < 20; ++i) meter.Note(16, absl::Milliseconds(32));
-  EXPECT_NEAR(meter.cost()->per_step + 16 * meter.cost()->per_row, 0.032, 1e-6);
+  EXPECT_NEAR(meter.Of(16), 0.032, 1e-6);
 }
 
 // The first step of all reads the weights from a file.
 TEST(StepCostMeterTest, AFewShortRequestsDoNotMakeALongOneLookSlow) {
-  StepCostMeter meter;
+  Meter meter;
   std::mt19937 rng(1);
   std::uniform_real_distribution<double> noise(0.9, 1.2);
   for (int request = 0; request < 3; ++request) {
     meter.Note(3, absl::Milliseconds((request == 0 ? 50 : 24) * noise(rng)));
     for (int i = 0; i < 9; ++i) meter.Note(1, absl::Milliseconds(22 * noise(rng)));
-    EXPECT_LT(meter.cost()->per_row, 0.002);
-    EXPECT_NEAR(meter.cost()->per_step + meter.cost()->per_row, 0.023, 0.003);
+    EXPECT_LT(meter.Of(500), 1.3);
+    EXPECT_NEAR(meter.Of(1), 0.023, 0.003);
   }
   for (int i = 0; i < 4; ++i) meter.Note(500, absl::Seconds(1.02 * noise(rng)));
-  EXPECT_NEAR(meter.cost()->per_row, 0.002, 0.0003) << "long steps show it";
+  EXPECT_NEAR(meter.Of(500), 1.07, 0.15) << "long steps show it";
+}
+
+TEST(StepCostMeterTest, LongPromptsDoNotMakeTokensLookSlow) {
+  Meter scores, mixed;
+  for (int i = 0; i < 30; ++i) scores.Note(512, absl::Milliseconds(138));
+  EXPECT_LT(scores.Of(1), 0.001);
+  EXPECT_NEAR(scores.Of(1000), 0.138, 1e-6) << "no more than was seen";
+  std::mt19937 rng(1);
+  std::uniform_real_distribution<double> noise(0.8, 1.3);
+  for (int i = 0; i < 200; ++i) mixed.Note(1, absl::Microseconds(600 * noise(rng)));
+  for (int i = 0; i < 48; ++i) {
+    mixed.Note(512, absl::Milliseconds(138 * noise(rng)));
+    EXPECT_LT(mixed.Of(1), 0.001);
+  }
+}
+
+TEST(StepCostMeterTest, WhatWasLearnedHalvesWhereThereIsNoStep) {
+  Meter meter;
+  for (int i = 0; i < 20; ++i) meter.Note(1 + i % 5, absl::Milliseconds(10 + i % 5));
+  EXPECT_NEAR(meter.Of(3, absl::Minutes(5)), meter.Of(3) / 2, 1e-6);
+  EXPECT_LT(meter.Of(3, absl::Hours(1)), 1e-4);
+  for (int i = 0; i < 20; ++i) meter.Note(1 + i % 5, absl::Milliseconds(10 + i % 5));
+  EXPECT_NEAR(meter.Of(3), 0.012, 0.001) << "it is not lost";
 }
 
 TEST(StepCostMeterTest, FollowsAMachineThatBecomesSlower) {
-  StepCostMeter meter;
+  Meter meter;
   for (int i = 0; i < 1000; ++i) meter.Note(1 + i % 50, absl::Milliseconds(1 + i % 50));
   for (int i = 0; i < 400; ++i) meter.Note(1 + i % 50, absl::Milliseconds(3 * (1 + i % 50)));
-  EXPECT_NEAR(meter.cost()->per_row, 0.003, 0.0001);
+  EXPECT_NEAR(meter.Of(50) - meter.Of(30), 20 * 0.003, 0.002);
 }
 
 TEST(StepCostMeterTest, OneStandstillIsNoSlowMachine) {
-  StepCostMeter meter;
+  Meter meter;
   for (int i = 0; i < 200; ++i) meter.Note(1 + i % 50, absl::Milliseconds(10 + i % 50));
   meter.Note(20, absl::Seconds(60));
-  EXPECT_LT(meter.cost()->per_step, 0.020);
-  EXPECT_LT(meter.cost()->per_row, 0.002);
+  EXPECT_LT(meter.Of(1), 0.021);
+  EXPECT_LT(meter.Of(51) - meter.Of(1), 50 * 0.002);
 }
 
 TEST(StepCostMeterTest, AClockThatGoesBackTeachesNothing) {
-  StepCostMeter meter;
+  Meter meter;
   for (int i = 0; i < 20; ++i) meter.Note(16, absl::Milliseconds(32));
   meter.Note(16, -absl::Hours(1));
   meter.Note(16, absl::ZeroDuration());
-  EXPECT_NEAR(meter.cost()->per_step + 16 * meter.cost()->per_row, 0.032, 1e-6);
+  EXPECT_NEAR(meter.Of(16), 0.032, 1e-6);
 }
-
-constexpr absl::Time kNow = absl::FromUnixSeconds(1'000'000);
 
 TEST(ForecastTest, CachedRowsShortenThePromptAlone) {
   Forecast forecast{absl::Seconds(1), absl::Seconds(10), absl::Seconds(2), absl::Seconds(20)};

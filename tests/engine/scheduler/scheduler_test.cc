@@ -344,7 +344,7 @@ TEST(Scheduler, RefusesBeyondTheQueueOfPromptTokens) {
 
 TEST(Scheduler, PredictsByWhoseTurnItIs) {
   Scheduler s({8, 1, 1000, 100});
-  const StepCost cost{0, 0.001};
+  const StepCost cost{0, 0, 0.001, 0.001};
   for (uint64_t id = 1; id <= 10; ++id) {
     SchedulerRequest r = Growing(id, 10, 90);
     r.tenant = "flood";
@@ -379,7 +379,7 @@ TEST(Scheduler, APromptThatIsPreemptedIsPaidForOnce) {
 
 TEST(Scheduler, ForecastsLeaveOutCachedRowsOfThoseThatWait) {
   Scheduler s({8, 1, 10000, 100});
-  const StepCost cost{0, 0.001};
+  const StepCost cost{0, 0, 0.001, 0.001};
   Enqueue(s, {Growing(1, 1000, 1)});
   const SchedulerRequest next = Growing(2, 10, 1);
   EXPECT_NEAR(absl::ToDoubleSeconds(s.Predict(next, 0, cost, 8).wait), 1.0, 0.01);
@@ -390,11 +390,29 @@ TEST(Scheduler, ForecastsLeaveOutCachedRowsOfThoseThatWait) {
 
 TEST(Scheduler, ForecastsLeaveOutCachedRowsOfANewRequest) {
   const Scheduler s({8, 1, 10000, 100});
-  const StepCost cost{0, 0.001};
+  const StepCost cost{0, 0, 0.001, 0.001};
   const SchedulerRequest next = Growing(2, 1000, 1);
   const Forecast forecast = s.Predict(next, 960, cost, 8);
   EXPECT_NEAR(absl::ToDoubleSeconds(forecast.first_token), 1.0, 0.01);
   EXPECT_NEAR(absl::ToDoubleSeconds(forecast.cached_first_token), 0.04, 0.01);
+}
+
+// Clients that classify use their whole limit of a few tokens.
+TEST(Scheduler, ForecastsCountOnTheUsualLengthAndNotOnTheLimit) {
+  Scheduler s({8, 1, 10000, 100});
+  const StepCost cost{0, 0, 0.001, 0.001};
+  const SchedulerRequest generous = Growing(100, 10, 4000);
+  const auto rows = [&] {
+    return 1000 * absl::ToDoubleSeconds(s.Predict(generous, 0, cost, 8).end);
+  };
+  EXPECT_GT(rows(), 4000);
+  for (uint64_t id = 1; id <= 20; ++id) {
+    Enqueue(s, {Growing(id, 10, 5)});
+    for (int step = 0; step < 5; ++step) s.Commit(s.NextBatch());
+    s.FinishChoice(id, 0);
+    s.Remove(id);
+  }
+  EXPECT_LT(rows(), 100);
 }
 
 TEST(Scheduler, PausedRequestsGiveWayToThoseThatWait) {
