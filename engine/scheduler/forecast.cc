@@ -1,29 +1,26 @@
 #include "engine/scheduler/forecast.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <iterator>
+#include <limits>
 
 namespace lowkey {
 namespace {
 
-// The share of its weight that a step keeps at the next step.
-constexpr double kForget = 0.98;
+// A mean is that of so many steps, of which older ones count less and less.
+constexpr int64_t kRemembered = 16;
 // A step counts at most as this many times its expected time.
 constexpr double kMostSurprise = 4;
-// The slope may be off by so many of its standard errors.
-constexpr double kDoubt = 1.5;
 // A quantile is followed by steps up and down, in proportion to how often either is to happen.
 constexpr double kQuantile = 0.97;
 constexpr double kQuantileStep = 0.1;
 constexpr double kMostError = 10;
 constexpr absl::Duration kHalfLife = absl::Minutes(5);
+constexpr absl::Duration kNone = absl::ZeroDuration();
 // Shorter forecasts are noise.
 constexpr absl::Duration kLeastForecast = absl::Milliseconds(1);
-
-// Returns the share that is left, after so long, of what was learned.
-double LeftAfter(absl::Duration age) {
-  return std::exp2(-std::max(0.0, absl::FDivDuration(age, kHalfLife)));
-}
 
 void Follow(absl::Duration forecast, absl::Duration actual, double& error) {
   if (forecast < kLeastForecast) return;
@@ -99,54 +96,56 @@ class Play {
 
 }  // namespace
 
-void StepCostMeter::Note(int64_t n_rows, absl::Duration took, absl::Time now) {
-  if (took <= absl::ZeroDuration()) return;  // less than the clock tells
-  noted_ = now;
-  if (++n_steps_ == 1) return;  // it also fetches what later steps find in memory
-  const auto x = static_cast<double>(n_rows);
-  double y = absl::ToDoubleSeconds(took);
-  // A machine that stood still for once says little about the steps to come. Per row a step of many
-  // rows takes no longer than those of few.
-  if (const auto expected = Fit(); expected.has_value()) {
-    y = std::min(y, kMostSurprise * std::max(expected->SecondsOf(x), x * y_ / x_));
-  }
-  n_ = kForget * n_ + 1;
-  x_ = kForget * x_ + x;
-  y_ = kForget * y_ + y;
-  xx_ = kForget * xx_ + x * x;
-  xy_ = kForget * xy_ + x * y;
-  yy_ = kForget * yy_ + y * y;
+double StepCost::SecondsOf(double n_rows) const {
+  const auto is_less = [](const Point& point, double rows) { return point.rows < rows; };
+  const auto above = std::lower_bound(points.begin(), points.end(), n_rows, is_less);
+  if (above == points.end()) return points.back().seconds;
+  if (above == points.begin()) return above->seconds * n_rows / above->rows;
+  const Point& below = *std::prev(above);
+  const double share = (n_rows - below.rows) / (above->rows - below.rows);
+  return below.seconds + share * (above->seconds - below.seconds);
 }
 
-std::optional<StepCost> StepCostMeter::Fit() const {
-  if (n_steps_ < kMinSteps) return std::nullopt;
-  StepCost cost{x_ / n_, y_ / n_};
-  const double most = y_ / x_;  // all time is the rows'
-  const double spread = xx_ - x_ * x_ / n_, shared = xy_ - x_ * y_ / n_;
-  if (spread <= 1e-6 * xx_) {  // steps of one size do not show the slope
-    cost.per_row_below = most;
-    return cost;
+void StepCostMeter::Note(int64_t n_rows, absl::Duration took, absl::Time now) {
+  if (took <= absl::ZeroDuration() || n_rows <= 0) return;  // less than the clock tells
+  if (++n_steps_ == 1) return;  // it also fetches what later steps find in memory
+  Size& size = sizes_[std::min<size_t>(std::bit_width(static_cast<uint64_t>(n_rows)) - 1,
+                                       sizes_.size() - 1)];
+  const auto rows = static_cast<double>(n_rows);
+  const double seconds = std::min(absl::ToDoubleSeconds(took), MostSeconds(rows));
+  size.noted = now;
+  size.n_steps = std::min(size.n_steps + 1, kRemembered);
+  const double weight = 1 / static_cast<double>(size.n_steps);
+  size.mean.rows += weight * (rows - size.mean.rows);
+  size.mean.seconds += weight * (seconds - size.mean.seconds);
+}
+
+// A machine that stood still for once says little about the steps to come. A step takes no longer
+// than one of more rows, and per row no longer than one of fewer.
+double StepCostMeter::MostSeconds(double n_rows) const {
+  std::optional<double> most;
+  for (const Size& size : sizes_) {
+    if (size.n_steps == 0) continue;
+    const double seconds = size.mean.seconds * std::max(1.0, n_rows / size.mean.rows);
+    most = std::min(most.value_or(seconds), seconds);
   }
-  const double slope = shared / spread;
-  const double unexplained = std::max(0.0, yy_ - y_ * y_ / n_ - slope * shared);
-  const double doubt = kDoubt * std::sqrt(unexplained / std::max(1.0, n_ - 2) / spread);
-  cost.per_row_below = std::clamp(slope + doubt, 0.0, most);
-  cost.per_row_above = std::clamp(slope - doubt, 0.0, most);
-  return cost;
+  return most.has_value() ? kMostSurprise * *most : std::numeric_limits<double>::infinity();
 }
 
 std::optional<StepCost> StepCostMeter::cost(absl::Time now) const {
-  std::optional<StepCost> cost = Fit();
-  if (!cost.has_value()) return cost;
-  const double left = LeftAfter(now - noted_);
-  cost->seconds *= left;
-  cost->per_row_below *= left;
-  cost->per_row_above *= left;
+  if (n_steps_ < kMinSteps) return std::nullopt;
+  StepCost cost;
+  for (const Size& size : sizes_) {
+    if (size.n_steps == 0) continue;
+    const double left =
+        std::exp2(-absl::FDivDuration(std::max(now - size.noted, kNone), kHalfLife));
+    cost.points.push_back({size.mean.rows, left * size.mean.seconds});
+  }
   return cost;
 }
 
 ForecastErrors::Factors ForecastErrors::At(absl::Time now) const {
-  const double left = LeftAfter(now - learned_);
+  const double left = std::exp2(-absl::FDivDuration(std::max(now - learned_, kNone), kHalfLife));
   return {1 + (factors_.first_token - 1) * left, 1 + (factors_.next_token - 1) * left};
 }
 

@@ -1,6 +1,7 @@
 #ifndef LOWKEY_ENGINE_SCHEDULER_FORECAST_H_
 #define LOWKEY_ENGINE_SCHEDULER_FORECAST_H_
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -9,23 +10,21 @@
 
 namespace lowkey {
 
-// The time of a step by its number of rows: a line through the steps that were seen, which may bend
-// at their mean.
+// The time of a step by its number of rows: straight lines between steps that were seen. Steps
+// outside of them are taken to be as short as they can be, in proportion below the first point and
+// as long as the last one above it: who is refused for what is not known computes nothing from
+// which more could be learned.
 struct StepCost {
-  double rows = 0;     // the mean
-  double seconds = 0;  // of a step of so many rows
-  // Seconds that a row adds to steps of fewer rows, and to those of more.
-  double per_row_below = 0, per_row_above = 0;
+  struct Point {
+    double rows = 0, seconds = 0;
+  };
+  std::vector<Point> points;  // at least one, by ascending rows
 
-  double SecondsOf(double n_rows) const {
-    return seconds + (n_rows - rows) * (n_rows < rows ? per_row_below : per_row_above);
-  }
+  double SecondsOf(double n_rows) const;
 };
 
-// Learns StepCost from steps: least squares, where older steps count less and less. Where they
-// leave the slope open, steps of other sizes are taken to be as short as they allow: who is refused
-// for what is not known computes nothing from which more could be learned. For the same reason
-// times halve in five minutes in which there is no step.
+// Learns StepCost: the mean of the latest steps of each size, where sizes up to twice as large
+// count as one. For the reason above, times halve in five minutes without a step of their size.
 class StepCostMeter {
  public:
   void Note(int64_t n_rows, absl::Duration took, absl::Time now);
@@ -36,12 +35,17 @@ class StepCostMeter {
  private:
   static constexpr int64_t kMinSteps = 8;
 
-  std::optional<StepCost> Fit() const;
+  struct Size {
+    int64_t n_steps = 0;
+    StepCost::Point mean;
+    absl::Time noted = absl::InfinitePast();  // the last step
+  };
+
+  // Returns the longest that a step of so many rows is believed to take.
+  double MostSeconds(double n_rows) const;
 
   int64_t n_steps_ = 0;
-  absl::Time noted_ = absl::InfinitePast();  // the last step
-  // Sums, weighted by age, of 1, rows, seconds, rows^2, rows * seconds, seconds^2.
-  double n_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0, yy_ = 0;
+  std::array<Size, 32> sizes_;  // by the binary logarithm of the rows
 };
 
 // The work left to do for one request.

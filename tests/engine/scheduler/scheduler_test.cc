@@ -344,7 +344,7 @@ TEST(Scheduler, RefusesBeyondTheQueueOfPromptTokens) {
 
 TEST(Scheduler, PredictsByWhoseTurnItIs) {
   Scheduler s({8, 1, 1000, 100});
-  const StepCost cost{0, 0, 0.001, 0.001};
+  const StepCost cost{{{1, 0.001}, {1e6, 1e3}}};
   for (uint64_t id = 1; id <= 10; ++id) {
     SchedulerRequest r = Growing(id, 10, 90);
     r.tenant = "flood";
@@ -379,7 +379,7 @@ TEST(Scheduler, APromptThatIsPreemptedIsPaidForOnce) {
 
 TEST(Scheduler, ForecastsLeaveOutCachedRowsOfThoseThatWait) {
   Scheduler s({8, 1, 10000, 100});
-  const StepCost cost{0, 0, 0.001, 0.001};
+  const StepCost cost{{{1, 0.001}, {1e6, 1e3}}};
   Enqueue(s, {Growing(1, 1000, 1)});
   const SchedulerRequest next = Growing(2, 10, 1);
   EXPECT_NEAR(absl::ToDoubleSeconds(s.Predict(next, 0, cost, 8).wait), 1.0, 0.01);
@@ -390,7 +390,7 @@ TEST(Scheduler, ForecastsLeaveOutCachedRowsOfThoseThatWait) {
 
 TEST(Scheduler, ForecastsLeaveOutCachedRowsOfANewRequest) {
   const Scheduler s({8, 1, 10000, 100});
-  const StepCost cost{0, 0, 0.001, 0.001};
+  const StepCost cost{{{1, 0.001}, {1e6, 1e3}}};
   const SchedulerRequest next = Growing(2, 1000, 1);
   const Forecast forecast = s.Predict(next, 960, cost, 8);
   EXPECT_NEAR(absl::ToDoubleSeconds(forecast.first_token), 1.0, 0.01);
@@ -400,7 +400,7 @@ TEST(Scheduler, ForecastsLeaveOutCachedRowsOfANewRequest) {
 // Clients that classify use their whole limit of a few tokens.
 TEST(Scheduler, ForecastsCountOnTheUsualLengthAndNotOnTheLimit) {
   Scheduler s({8, 1, 10000, 100});
-  const StepCost cost{0, 0, 0.001, 0.001};
+  const StepCost cost{{{1, 0.001}, {1e6, 1e3}}};
   const SchedulerRequest generous = Growing(100, 10, 4000);
   const auto rows = [&] {
     return 1000 * absl::ToDoubleSeconds(s.Predict(generous, 0, cost, 8).end);
