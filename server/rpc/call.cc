@@ -143,6 +143,7 @@ void RpcCall::Write(std::string_view message) {
 
 void RpcCall::Finish(const absl::Status& status) {
   if (std::exchange(is_finished_, true)) return;
+  if (handler_ != nullptr) handler_->OnFinished(status);
   const bool is_sent = RunContained([this, &status] {
     if (is_started_) return exchange_.End(ToStatusFields(status));
     RefuseRpc(exchange_, status);

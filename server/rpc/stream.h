@@ -77,6 +77,9 @@ class RpcHandler {
   virtual void OnHalfClose() = 0;
   // Written bytes have been handed to the transport.
   virtual void OnSent() {}
+  // The call ends with this status, by the handler's Finish or because a message cannot be taken.
+  // Must not throw.
+  virtual void OnFinished(const absl::Status& status) { (void)status; }
 };
 
 }  // namespace lowkey

@@ -133,6 +133,7 @@ class Handler final : public SingleRequestHandler {
     if (!status.ok()) call_->Refuse(status);
   }
   void OnSent() override { call_->Advance(); }
+  void OnFinished(const absl::Status& status) override { call_->NoteFinished(status); }
 
   const GenerationContext& context_;
   const std::shared_ptr<EngineCall> call_;
@@ -170,18 +171,32 @@ void EngineCall::Attach(RpcStream& stream) {
   live_.emplace(context_.live_calls);
 }
 
+EngineCall::~EngineCall() {
+  if (is_log_due_) WriteLog();
+}
+
 void EngineCall::Detach() {
   stream_ = nullptr;
   live_.reset();
-  if (!final_status_.has_value()) {
-    RunInTheEnd([this] { link_.Cancel(); });
-    final_status_.emplace(absl::StatusCode::kCancelled, "");
-    RunContained([this] { final_status_ = absl::CancelledError("the client ended the call"); });
-  }
+  duration_ = SteadyNow() - start_;
+  if (rpc_.is_logged != nullptr) *rpc_.is_logged = context_.log != nullptr;
+  if (final_status_.has_value()) return WriteLog();
+  // The engine's end, which comes later, says how far the request came.
+  RunInTheEnd([this] { link_.Cancel(); });
+  final_status_.emplace(absl::StatusCode::kCancelled, "");
+  RunContained([this] { final_status_ = absl::CancelledError("the client ended the call"); });
+  if (sent_status_.has_value()) final_status_ = sent_status_;
+  is_log_due_ = true;
+}
+
+void EngineCall::NoteUnsent(std::optional<GenerationResult> result) {
+  if (is_log_due_) final_result_ = std::move(result);
+}
+
+void EngineCall::WriteLog() {
   if (context_.log == nullptr) return;
-  if (rpc_.is_logged != nullptr) *rpc_.is_logged = true;
   RunContained([this] {
-    context_.log->Write({method_, rpc_.tenant.name, *final_status_, SteadyNow() - start_,
+    context_.log->Write({method_, rpc_.tenant.name, *final_status_, duration_,
                          std::move(final_result_), rpc_.id.text, rpc_.trace});
   });
 }

@@ -49,13 +49,16 @@ struct GenerationContext {
 class EngineCall : public std::enable_shared_from_this<EngineCall> {
  public:
   EngineCall(const GenerationContext& context, std::string method, const RpcStream& stream);
-  virtual ~EngineCall() = default;
+  virtual ~EngineCall();
 
   // On the call's loop: the message is whole. The stream is used from here on.
   void Attach(RpcStream& stream);
   // On the call's loop: the call is over, as the client has its status or is gone. The stream must
   // not be used any more.
   void Detach();
+
+  // On the call's loop: the stream has ended the call with this status, or is told to by it.
+  void NoteFinished(const absl::Status& status) { sent_status_ = status; }
 
   // On the call's loop: sends what has been delivered. A lack of memory ends the call.
   void Advance();
@@ -102,6 +105,9 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
     request.is_cancelled = [this] { return link_.is_cancelled(); };
   }
 
+  // At the call's destruction: what the engine's end was that nobody has been told of.
+  void NoteUnsent(std::optional<GenerationResult> result);
+
   const GenerationContext& context_;
   const RpcContext rpc_;
   RequestLink link_;
@@ -114,6 +120,8 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
   // Submits submission_; an error ends the call.
   void SubmitOrRefuse();
 
+  void WriteLog();
+
   EventLoop& loop_;
   const std::string method_;
   const LiveCalls::Call engine_call_;
@@ -121,7 +129,10 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
   std::optional<Submission> submission_;  // read, and not yet submitted
   // Belong to the loop.
   std::optional<LiveCalls::Call> live_;
-  std::optional<absl::Status> final_status_;  // set once it is sent
+  std::optional<absl::Status> sent_status_;
+  std::optional<absl::Status> final_status_;  // set once the call has sent it
+  absl::Duration duration_;                   // once it is over
+  bool is_log_due_ = false;                   // at the engine's end
   std::optional<GenerationResult> final_result_;
 };
 
@@ -134,6 +145,7 @@ class StreamCall final : public EngineCall {
   StreamCall(const GenerationContext& context, std::string method, const RpcStream& stream,
              std::unique_ptr<GenerationCodec> codec)
       : EngineCall(context, std::move(method), stream), codec_(std::move(codec)) {}
+  ~StreamCall() override { NoteUnsent(std::move(result_)); }
 
   // The engine's thread calls these.
   void OnPromptLogprobs(std::vector<PromptLogprob> logprobs);
@@ -167,6 +179,7 @@ class StreamCall final : public EngineCall {
 class UnaryEngineCall : public EngineCall {
  public:
   using EngineCall::EngineCall;
+  ~UnaryEngineCall() override { NoteUnsent(std::move(result_)); }
 
   void SetEnd(const absl::Status& status, std::optional<GenerationResult> result) override;
 

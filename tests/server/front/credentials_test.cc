@@ -18,11 +18,11 @@
 #include "lowkey/v1/models.grpc.pb.h"
 #include "server/front/call_guard.h"
 #include "server/front/server.h"
-#include "server/log/request_log.h"
 #include "server/metrics/metrics.h"
 #include "server/text/text_service.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/front/http_get.h"
+#include "tests/server/request_log_text.h"
 #include "tests/server/testing.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/temp_directory.h"
@@ -356,10 +356,8 @@ TEST_F(ServerCredentialsTest, QuotaIsRefusedWithTheTimeToTryAgain) {
 }
 
 TEST_F(ServerCredentialsTest, LogNamesTenantsAndNeverTokens) {
-  std::FILE* file = std::tmpfile();
-  LineLog lines(fileno(file));
-  RequestLog log(lines);
-  log_ = &log;
+  RequestLogText log;
+  log_ = log.log();
   Serve(Tokens());
   {
     const OpenStream stream(Options(kGenerate), "");
@@ -370,12 +368,7 @@ TEST_F(ServerCredentialsTest, LogNamesTenantsAndNeverTokens) {
   CodeOf(Options(kGenerate), kHealthCheck);
   CodeOf(Options(kGenerate), absl::StrCat("/x/", std::string(3000, 'y')));
   server_.reset();
-  EXPECT_TRUE(lines.Flush(absl::InfiniteDuration()));
-  std::fseek(file, 0, SEEK_END);
-  std::string text(static_cast<size_t>(std::ftell(file)), '\0');
-  std::rewind(file);
-  ASSERT_EQ(std::fread(text.data(), 1, text.size(), file), text.size());
-  std::fclose(file);
+  const std::string text = log.Text();
   EXPECT_THAT(text, HasSubstr("\"method\":\"GenerateStream\",\"tenant\":\"ours\""));
   EXPECT_THAT(text, HasSubstr("\"method\":\"/lowkey.v1.Admin/Stats\",\"status\":\"UNAUTH"));
   EXPECT_THAT(text, HasSubstr("\"tenant\":\"ours\",\"status\":\"PERMISSION_DENIED\""));

@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 
 #include "tests/server/front/server_fixture.h"
+#include "tests/server/request_log_text.h"
 
 namespace lowkey {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using StreamsTest = ServerFixture;
 
@@ -85,6 +87,33 @@ TEST_F(StreamsTest, PausedStreamsEndWithTheirCallAndWithTheServer) {
   EmitUntilPaused(WaitForOne());
   EXPECT_FALSE(server_->Shutdown(absl::Now() + absl::Milliseconds(50)));
   EXPECT_TRUE(engine_.ids().empty());
+}
+
+TEST_F(StreamsTest, TheLogSaysHowFarACancelledStreamCameAndWhoEndedIt) {
+  RequestLogText log;
+  Serve({.port = 0, .log = log.log()});
+  {
+    grpc::ClientContext context;
+    v1::GenerateRequest request = Request("Once");
+    request.set_request_id("left");
+    auto reader = stub_->GenerateStream(&context, request);
+    const RequestId id = WaitForOne();
+    engine_.Emit(id, LargeToken());
+    v1::GenerateEvent event;
+    EXPECT_TRUE(reader->Read(&event));
+    context.TryCancel();
+    EXPECT_TRUE(engine_.WaitForRunning(0));
+    EXPECT_FALSE(reader->Finish().ok());
+    grpc::ClientContext large;
+    v1::GenerateResponse response;
+    EXPECT_EQ(stub_->Generate(&large, Request(std::string(5 << 20, 'a')), &response).error_code(),
+              grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
+  server_.reset();
+  const std::string text = log.Text();
+  EXPECT_THAT(text, ContainsRegex("\"CANCELLED\".*the client ended the call.*"
+                                  "\"request_id\":\"left\".*\"finish\":.\"cancelled\""));
+  EXPECT_THAT(text, ContainsRegex("\"RESOURCE_EXHAUSTED\".*message: 52428.. bytes"));
 }
 
 }  // namespace

@@ -1,13 +1,11 @@
 // The HTTP API's other paths, its errors, and what browsers may do.
 #include <gmock/gmock.h>
 
-#include <cstdio>
 #include <future>
 
-#include "server/log/line_log.h"
-#include "server/log/request_log.h"
 #include "tests/server/api/openai/openai_testing.h"
 #include "tests/server/front/http_get.h"
+#include "tests/server/request_log_text.h"
 
 namespace lowkey {
 namespace {
@@ -201,11 +199,9 @@ TEST_F(PathsTest, UnknownNamesOfTheServerAreRefused) {
 
 // Proxies send the field, and the log tells of a request by it.
 TEST_F(PathsTest, EveryAnswerAndItsLineInTheLogNameTheRequest) {
-  std::FILE* file = std::tmpfile();
-  LineLog lines(fileno(file));
-  RequestLog log(lines);
+  RequestLogText log;
   server_.reset();
-  Serve({.port = 0, .log = &log});
+  Serve({.port = 0, .log = log.log()});
   const auto id_of = [](const ApiAnswer& answer) { return answer.fields.at("x-request-id"); };
   const std::string field = "X-Request-Id: job-7\r\n";
   const json body = {{"model", "tales"}, {"prompt", "a"}, {"max_tokens", 5}};
@@ -226,12 +222,7 @@ TEST_F(PathsTest, EveryAnswerAndItsLineInTheLogNameTheRequest) {
   }
   ids.resize(4);  // a path that is unknown, or open to all, has no line
   server_.reset();
-  EXPECT_TRUE(lines.Flush(absl::InfiniteDuration()));
-  std::fseek(file, 0, SEEK_END);
-  std::string text(static_cast<size_t>(std::ftell(file)), '\0');
-  std::rewind(file);
-  ASSERT_EQ(std::fread(text.data(), 1, text.size(), file), text.size());
-  std::fclose(file);
+  const std::string text = log.Text();
   for (const std::string& id : ids) {
     EXPECT_THAT(text, HasSubstr("\"request_id\":\"" + id)) << text;
   }
