@@ -117,7 +117,9 @@ SchedulerRequest EngineImpl::Scheduled(RequestId id, const EngineRequest& r) con
 // Corrects a new request's forecast by how earlier forecasts erred. While the ends of too few
 // requests are known, the forecast ends at the first token.
 Forecast EngineImpl::Corrected(const Forecast& forecast) const {
-  Forecast corrected = forecast_errors_.Correct(forecast, SteadyNow());
+  const absl::Time now = SteadyNow();
+  Forecast corrected =
+      AfterIdling(forecast_errors_.Correct(forecast, now), now - step_cost_.noted());
   if (stats_.n_finished_requests < kMinEnded) corrected.end = corrected.first_token;
   return corrected;
 }
@@ -144,7 +146,7 @@ absl::Status EngineImpl::CheckForecast(const Forecast& forecast, absl::Time dead
 // the cache holds the most that it can would wait too long or end too late. The engine's thread
 // knows what the cache holds (NoteCachedRows).
 absl::Status EngineImpl::Foresee(RequestState& state, const SchedulerRequest& scheduled) {
-  const std::optional<StepCost> cost = step_cost_.cost(SteadyNow());
+  const std::optional<StepCost> cost = step_cost_.cost();
   if (!cost.has_value()) return absl::OkStatus();
   const int64_t n_most = keeps_prefixes_ ? PrefixCache::MostTokens(state) : 0;
   state.forecast = scheduler_.Predict(scheduled, n_most, *cost, max_mixed_rows_);

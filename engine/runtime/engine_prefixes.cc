@@ -78,8 +78,7 @@ void EngineImpl::WriteFiles(const RequestState& state, int64_t n_computed) {
   if (!prefix.has_value()) return;
   prefix->options = request.attention;
   PrefixFiles::Write write{
-      FileSpace(request),     state.FirstTokens(n_tokens), *shape, *std::move(prefix), {},
-      DateOf(state.submitted)};
+      FileSpace(request), state.FirstTokens(n_tokens), *shape, *std::move(prefix), {}, state.used};
   for (int64_t i = 0; i < n_pieces; ++i) {
     write.pieces.push_back(mechanism.PieceBytes(write.prefix, i));
   }
@@ -105,7 +104,7 @@ bool EngineImpl::ReadFiles(const RequestState& state, const PrefixFiles::Found* 
     }
     if (first_piece >= n_pieces) return;
     PrefixFiles::Read read{state.id, FileSpace(request), request.prompt,
-                           *shape,   first_piece,        DateOf(state.submitted)};
+                           *shape,   first_piece,        state.used};
     read.tokens.resize(n_pieces * shape->n_tokens);
     is_reading = files_->StartRead(std::move(read));
   });

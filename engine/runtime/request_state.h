@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "engine/attention/attention.h"
 #include "engine/attention/selection/selection.h"
+#include "engine/base/clock.h"
 #include "engine/runtime/drafts/forced_drafter.h"
 #include "engine/runtime/drafts/lookup_drafter.h"
 #include "engine/runtime/engine.h"
@@ -104,6 +105,7 @@ class RequestState {
   int32_t n_cached_tokens = 0;                          // prompt tokens found in the prefix cache
   int32_t n_drafted_tokens = 0, n_accepted_tokens = 0;  // of all choices
   const absl::Time submitted;
+  const absl::Time used = DateOf(submitted);  // what its prefixes' files say
   // `first_token` and `last_token` are times of any choice's tokens.
   std::optional<absl::Time> started, first_token, last_token;
 

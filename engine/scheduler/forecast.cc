@@ -18,9 +18,13 @@ constexpr double kQuantile = 0.97;
 constexpr double kQuantileStep = 0.1;
 constexpr double kMostError = 10;
 constexpr absl::Duration kHalfLife = absl::Minutes(5);
-constexpr absl::Duration kNone = absl::ZeroDuration();
 // Shorter forecasts are noise.
 constexpr absl::Duration kLeastForecast = absl::Milliseconds(1);
+
+// Returns the share that is left, after so long, of what was learned.
+double LeftAfter(absl::Duration age) {
+  return std::exp2(-absl::FDivDuration(std::max(age, absl::ZeroDuration()), kHalfLife));
+}
 
 void Follow(absl::Duration forecast, absl::Duration actual, double& error) {
   if (forecast < kLeastForecast) return;
@@ -112,8 +116,8 @@ void StepCostMeter::Note(int64_t n_rows, absl::Duration took, absl::Time now) {
   Size& size = sizes_[std::min<size_t>(std::bit_width(static_cast<uint64_t>(n_rows)) - 1,
                                        sizes_.size() - 1)];
   const auto rows = static_cast<double>(n_rows);
-  const double seconds = std::min(absl::ToDoubleSeconds(took), MostSeconds(rows));
-  size.noted = now;
+  const double seconds = std::min(absl::ToDoubleSeconds(took), MostSeconds(rows, now));
+  size.noted = noted_ = now;
   size.n_steps = std::min(size.n_steps + 1, kRemembered);
   const double weight = 1 / static_cast<double>(size.n_steps);
   size.mean.rows += weight * (rows - size.mean.rows);
@@ -122,31 +126,34 @@ void StepCostMeter::Note(int64_t n_rows, absl::Duration took, absl::Time now) {
 
 // A machine that stood still for once says little about the steps to come. A step takes no longer
 // than one of more rows, and per row no longer than one of fewer.
-double StepCostMeter::MostSeconds(double n_rows) const {
+double StepCostMeter::MostSeconds(double n_rows, absl::Time now) const {
   std::optional<double> most;
   for (const Size& size : sizes_) {
-    if (size.n_steps == 0) continue;
+    if (size.n_steps == 0 || now - size.noted > kHalfLife) continue;
     const double seconds = size.mean.seconds * std::max(1.0, n_rows / size.mean.rows);
     most = std::min(most.value_or(seconds), seconds);
   }
   return most.has_value() ? kMostSurprise * *most : std::numeric_limits<double>::infinity();
 }
 
-std::optional<StepCost> StepCostMeter::cost(absl::Time now) const {
+std::optional<StepCost> StepCostMeter::cost() const {
   if (n_steps_ < kMinSteps) return std::nullopt;
   StepCost cost;
   for (const Size& size : sizes_) {
-    if (size.n_steps == 0) continue;
-    const double left =
-        std::exp2(-absl::FDivDuration(std::max(now - size.noted, kNone), kHalfLife));
-    cost.points.push_back({size.mean.rows, left * size.mean.seconds});
+    if (size.n_steps > 0) cost.points.push_back(size.mean);
   }
   return cost;
 }
 
 ForecastErrors::Factors ForecastErrors::At(absl::Time now) const {
-  const double left = std::exp2(-absl::FDivDuration(std::max(now - learned_, kNone), kHalfLife));
+  const double left = LeftAfter(now - learned_);
   return {1 + (factors_.first_token - 1) * left, 1 + (factors_.next_token - 1) * left};
+}
+
+Forecast AfterIdling(const Forecast& forecast, absl::Duration idle) {
+  const double left = LeftAfter(idle);
+  return {left * forecast.wait, left * forecast.first_token, left * forecast.next_token,
+          left * forecast.end, left * forecast.cached_first_token};
 }
 
 Forecast WithCachedShare(const Forecast& forecast, double share) {

@@ -24,13 +24,16 @@ struct StepCost {
 };
 
 // Learns StepCost: the mean of the latest steps of each size, where sizes up to twice as large
-// count as one. For the reason above, times halve in five minutes without a step of their size.
+// count as one.
 class StepCostMeter {
  public:
   void Note(int64_t n_rows, absl::Duration took, absl::Time now);
 
   // nullopt before kMinSteps were noted.
-  std::optional<StepCost> cost(absl::Time now) const;
+  std::optional<StepCost> cost() const;
+
+  // Returns the last step's time.
+  absl::Time noted() const { return noted_; }
 
  private:
   static constexpr int64_t kMinSteps = 8;
@@ -42,9 +45,10 @@ class StepCostMeter {
   };
 
   // Returns the longest that a step of so many rows is believed to take.
-  double MostSeconds(double n_rows) const;
+  double MostSeconds(double n_rows, absl::Time now) const;
 
   int64_t n_steps_ = 0;
+  absl::Time noted_ = absl::InfinitePast();
   std::array<Size, 32> sizes_;  // by the binary logarithm of the rows
 };
 
@@ -74,6 +78,10 @@ struct Forecast {
   // prompt.
   absl::Duration cached_first_token = {};
 };
+
+// Returns the forecast of a machine that has computed nothing for so long: times halve in five
+// minutes, since who is refused for what is no longer true computes nothing that shows it.
+Forecast AfterIdling(const Forecast& forecast, absl::Duration idle);
 
 // Returns the forecast for the case that the cache holds this share of n_cached_rows.
 Forecast WithCachedShare(const Forecast& forecast, double share);

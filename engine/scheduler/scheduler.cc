@@ -297,6 +297,7 @@ void Scheduler::FinishChoice(uint64_t request, int32_t choice) {
   const double share =
       std::min(1.0, n_new / static_cast<double>(std::max<int64_t>(1, r.max_new_tokens)));
   used_share_ += kShareStep * (share - used_share_);
+  if (r.max_new_tokens == 0) return;  // scored
   used_tokens_ =
       std::isinf(used_tokens_) ? n_new : used_tokens_ + kShareStep * (n_new - used_tokens_);
 }
@@ -355,8 +356,10 @@ RemainingWork Scheduler::Remaining(const Entry& entry) const {
     n_generated = std::max(n_generated, s.n_known - r.n_prompt_tokens);
   }
   if (!entry.is_running()) work.n_prompt_rows -= std::min(work.n_prompt_rows, entry.n_cached_rows);
-  work.n_decode_rows = std::max(ExpectedNewTokens(r) - n_generated,
-                                std::min(kGrowthTokens / 8, r.max_new_tokens - n_generated));
+  // An answer that has passed its usual length is expected to be as long again.
+  const int64_t n_usual = ExpectedNewTokens(r) - n_generated;
+  work.n_decode_rows = std::min(r.max_new_tokens - n_generated,
+                                std::max(kGrowthTokens / 8, n_usual > 0 ? n_usual : n_generated));
   work.n_choices = entry.n_unfinished();
   work.bytes = std::max(entry.reserved_bytes, r.bytes(TokensToReserve(entry)));
   return work;

@@ -52,6 +52,7 @@ std::unique_ptr<HttpHandler> MakeLogged(HttpExchange& exchange, RequestLog& log,
         RequestLogEntry ended = entry;
         ended.status = StatusOfCode(code);
         ended.duration = SteadyNow() - start;
+        ended.ended = DateNow();
         log.WriteWithoutSpan(ended);
       },
       [&make, &is_logged](HttpExchange& counted) { return make(counted, is_logged); });

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/clock.h"
 #include "engine/config/enum_names.h"
 #include "server/trace/otlp_exporter.h"
 
@@ -85,28 +84,26 @@ std::string RequestLogLine(const RequestLogEntry& entry, absl::Time date,
 void RequestLog::Write(const RequestLogEntry& entry) {
   if (spans_ == nullptr) return WriteWithoutSpan(entry);
   const RequestTrace trace = StartTrace(entry.trace, spans_->root_ratio());
-  const absl::Time now = DateNow();
-  WriteLine(entry, now, trace.trace_id);
+  WriteLine(entry, trace.trace_id);
   if (!trace.is_sampled) return;
   spans_->Add({.trace = trace,
                .method = entry.method.substr(0, kMaxMethodBytes),
                .tenant = entry.tenant,
                .code = entry.status.code(),
                .message = WithoutQuotes(std::string(entry.status.message())),
-               .start = now - entry.duration,
-               .end = now,
+               .start = entry.ended - entry.duration,
+               .end = entry.ended,
                .result = entry.result});
 }
 
 void RequestLog::WriteWithoutSpan(const RequestLogEntry& entry) {
   std::optional<TraceId> trace_id;
   if (entry.trace.has_value()) trace_id = entry.trace->trace_id;
-  WriteLine(entry, DateNow(), trace_id);
+  WriteLine(entry, trace_id);
 }
 
-void RequestLog::WriteLine(const RequestLogEntry& entry, absl::Time date,
-                           const std::optional<TraceId>& trace_id) {
-  if (lines_ != nullptr) lines_->Write(RequestLogLine(entry, date, trace_id));
+void RequestLog::WriteLine(const RequestLogEntry& entry, const std::optional<TraceId>& trace_id) {
+  if (lines_ != nullptr) lines_->Write(RequestLogLine(entry, entry.ended, trace_id));
 }
 
 }  // namespace lowkey

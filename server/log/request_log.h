@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "engine/base/clock.h"
 #include "server/log/line_log.h"
 #include "server/request/generation.h"
 #include "server/request/trace_context.h"
@@ -22,6 +23,7 @@ struct RequestLogEntry {
   std::optional<GenerationResult> result = {};  // absent when the request was refused
   std::string request_id = {};             // where there is no result; empty: the call has none
   std::optional<TraceContext> trace = {};  // the caller's (ReadTraceContext), where it sent one
+  absl::Time ended = DateNow();            // a date
 };
 
 // Returns one line of under LineLog::kMaxLineBytes with a JSON object. A prompt or generated text
@@ -46,8 +48,7 @@ class RequestLog {
   void WriteWithoutSpan(const RequestLogEntry& entry);
 
  private:
-  void WriteLine(const RequestLogEntry& entry, absl::Time date,
-                 const std::optional<TraceId>& trace_id);
+  void WriteLine(const RequestLogEntry& entry, const std::optional<TraceId>& trace_id);
 
   LineLog* const lines_;
   OtlpExporter* const spans_ = nullptr;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "engine/base/status_macros.h"
@@ -17,6 +18,7 @@
 #include "server/api/openai/requests/raw_json.h"
 #include "server/api/openai/requests/request_reader.h"
 #include "server/api/openai/tokens.h"
+#include "server/request/call_id.h"
 #include "server/request/limits.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/testing.h"
@@ -32,7 +34,7 @@ struct Served {
       lowkey::TestTokenizer(),
       {"tales", {}, lowkey::ChatTemplates("{{ messages }}<tool_call><think>"), nullptr}};
   const lowkey::OpenAiOptions options = {};
-  const lowkey::RpcContext context = {};
+  const lowkey::RpcContext context = {.id = lowkey::TakeCallId(std::nullopt)};
   const lowkey::CallState call = {};
 };
 

@@ -179,6 +179,7 @@ void EngineCall::Detach() {
   stream_ = nullptr;
   live_.reset();
   duration_ = SteadyNow() - start_;
+  ended_ = DateNow();
   if (rpc_.is_logged != nullptr) *rpc_.is_logged = context_.log != nullptr;
   if (final_status_.has_value()) return WriteLog();
   // The engine's end, which comes later, says how far the request came.
@@ -197,7 +198,7 @@ void EngineCall::WriteLog() {
   if (context_.log == nullptr) return;
   RunContained([this] {
     context_.log->Write({method_, rpc_.tenant.name, *final_status_, duration_,
-                         std::move(final_result_), rpc_.id.text, rpc_.trace});
+                         std::move(final_result_), rpc_.id.text, rpc_.trace, ended_});
   });
 }
 

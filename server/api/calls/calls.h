@@ -132,6 +132,7 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
   std::optional<absl::Status> sent_status_;
   std::optional<absl::Status> final_status_;  // set once the call has sent it
   absl::Duration duration_;                   // once it is over
+  absl::Time ended_;                          // a date
   bool is_log_due_ = false;                   // at the engine's end
   std::optional<GenerationResult> final_result_;
 };

@@ -170,6 +170,7 @@ void HttpCall::EndEvents(const absl::Status& status) {
 
 void HttpCall::Finish(const absl::Status& status) {
   if (std::exchange(is_finished_, true)) return;
+  if (handler_ != nullptr) handler_->OnFinished(status);
   const bool is_sent = RunContained([this, &status] {
     if (is_started_) return EndEvents(status);
     if (status.ok() && is_event_stream_) {

@@ -43,6 +43,7 @@ class Infer final : public RpcHandler {
   void OnMessage(RpcMessage message) override { handler_->OnMessage(std::move(message)); }
   void OnHalfClose() override { handler_->OnHalfClose(); }
   void OnSent() override { handler_->OnSent(); }
+  void OnFinished(const absl::Status& status) override { handler_->OnFinished(status); }
 
  private:
   const std::shared_ptr<InferResults> results_;

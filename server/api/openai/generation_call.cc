@@ -91,6 +91,11 @@ class GenerationCall final : public SingleRequestHandler {
   };
 
   void OnRequest(RpcMessage message) override;
+  void OnFinished(const absl::Status& status) override {
+    for (const auto& prompt : prompts_) {
+      if (prompt->handler != nullptr) prompt->handler->OnFinished(status);
+    }
+  }
   void Begin();
   void OnPromptEnd(const absl::Status& status);
   void Refuse(const absl::Status& status);
@@ -157,6 +162,7 @@ void GenerationCall::Begin() {
     writer_ = std::move(generations.writer);
     names_ = generations.names;
     is_stream_ = generations.is_stream;
+    rpc_.id.text = generations.id;
     http_.AddField({"x-request-id", generations.id});
     if (is_stream_) {
       http_.BecomeEventStream(

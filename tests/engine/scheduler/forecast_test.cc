@@ -21,9 +21,7 @@ constexpr absl::Time kNow = absl::FromUnixSeconds(1'000'000);
 struct Meter {
   void Note(int64_t n_rows, absl::Duration took) { meter.Note(n_rows, took, kNow); }
   // Returns the seconds that a step takes.
-  double Of(int64_t n_rows, absl::Duration later = absl::ZeroDuration()) const {
-    return meter.cost(kNow + later)->SecondsOf(static_cast<double>(n_rows));
-  }
+  double Of(int64_t n_rows) const { return meter.cost()->SecondsOf(static_cast<double>(n_rows)); }
 
   StepCostMeter meter;
 };
@@ -32,10 +30,10 @@ TEST(StepCostMeterTest, SaysNothingBeforeItHasSeenSteps) {
   StepCostMeter meter;
   for (int i = 0; i < 7; ++i) {
     meter.Note(10, absl::Milliseconds(20), kNow);
-    EXPECT_FALSE(meter.cost(kNow).has_value());
+    EXPECT_FALSE(meter.cost().has_value());
   }
   meter.Note(10, absl::Milliseconds(20), kNow);
-  EXPECT_TRUE(meter.cost(kNow).has_value());
+  EXPECT_TRUE(meter.cost().has_value());
 }
 
 TEST(StepCostMeterTest, FindsTimesInNoise) {
@@ -88,13 +86,19 @@ TEST(StepCostMeterTest, LongPromptsDoNotMakeTokensLookSlow) {
   }
 }
 
-TEST(StepCostMeterTest, WhatWasLearnedHalvesWhereThereIsNoStep) {
-  Meter meter;
-  for (int i = 0; i < 20; ++i) meter.Note(1 + i % 5, absl::Milliseconds(10 + i % 5));
-  EXPECT_NEAR(meter.Of(3, absl::Minutes(5)), meter.Of(3) / 2, 1e-6);
-  EXPECT_LT(meter.Of(3, absl::Hours(1)), 1e-4);
-  for (int i = 0; i < 20; ++i) meter.Note(1 + i % 5, absl::Milliseconds(10 + i % 5));
-  EXPECT_NEAR(meter.Of(3), 0.012, 0.001) << "it is not lost";
+TEST(StepCostMeterTest, OneSizeSaysNothingOfOthersAfterAWhile) {
+  StepCostMeter meter;
+  for (int i = 0; i < 20; ++i) meter.Note(100, absl::Milliseconds(10), kNow);
+  for (int i = 0; i < 20; ++i) meter.Note(8, absl::Milliseconds(100), kNow + absl::Hours(1));
+  EXPECT_NEAR(meter.cost()->SecondsOf(8), 0.1, 1e-6) << "the texts are longer now";
+  EXPECT_EQ(meter.noted(), kNow + absl::Hours(1));
+}
+
+TEST(ForecastTest, TimesHalveWhileNothingIsComputed) {
+  const Forecast forecast{absl::Seconds(1), absl::Seconds(10), absl::Seconds(2), absl::Seconds(20)};
+  EXPECT_EQ(AfterIdling(forecast, absl::ZeroDuration()).end, absl::Seconds(20));
+  EXPECT_EQ(AfterIdling(forecast, absl::Minutes(5)).end, absl::Seconds(10));
+  EXPECT_EQ(AfterIdling(forecast, absl::Minutes(10)).wait, absl::Seconds(0.25));
 }
 
 TEST(StepCostMeterTest, FollowsAMachineThatBecomesSlower) {

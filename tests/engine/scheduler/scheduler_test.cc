@@ -413,6 +413,10 @@ TEST(Scheduler, ForecastsCountOnTheUsualLengthAndNotOnTheLimit) {
     s.Remove(id);
   }
   EXPECT_LT(rows(), 100);
+  Enqueue(s, {generous});
+  for (int step = 0; step < 1000; ++step) s.Commit(s.NextBatch());
+  EXPECT_NEAR(absl::ToDoubleSeconds(s.Predict(Growing(101, 10, 5), 0, cost, 8).wait), 1, 0.1)
+      << "who has passed the usual length is expected to go on for as long again";
 }
 
 TEST(Scheduler, PausedRequestsGiveWayToThoseThatWait) {
