@@ -34,7 +34,11 @@ struct Served {
       lowkey::TestTokenizer(),
       {"tales", {}, lowkey::ChatTemplates("{{ messages }}<tool_call><think>"), nullptr}};
   const lowkey::OpenAiOptions options = {};
-  const lowkey::RpcContext context = {.id = lowkey::TakeCallId(std::nullopt)};
+  const lowkey::RpcContext context = [] {
+    lowkey::RpcContext named;
+    named.id = lowkey::TakeCallId(std::nullopt);
+    return named;
+  }();
   const lowkey::CallState call = {};
 };
 
