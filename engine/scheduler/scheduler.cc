@@ -48,8 +48,9 @@ int64_t Scheduler::ProbableNewTokens(const SchedulerRequest& r) const {
 }
 
 int64_t Scheduler::ExpectedNewTokens(const SchedulerRequest& r) const {
-  const double usual = std::min(1e9, std::ceil(kShareMargin * used_tokens_));
-  return std::min(ProbableNewTokens(r), static_cast<int64_t>(usual));
+  const int64_t most = ProbableNewTokens(r);
+  if (!used_tokens_.has_value()) return most;
+  return std::min(most, static_cast<int64_t>(std::ceil(kShareMargin * *used_tokens_)));
 }
 
 int64_t Scheduler::TokensToReserve(const Entry& entry) const {
@@ -298,8 +299,8 @@ void Scheduler::FinishChoice(uint64_t request, int32_t choice) {
       std::min(1.0, n_new / static_cast<double>(std::max<int64_t>(1, r.max_new_tokens)));
   used_share_ += kShareStep * (share - used_share_);
   if (r.max_new_tokens == 0) return;  // scored
-  used_tokens_ =
-      std::isinf(used_tokens_) ? n_new : used_tokens_ + kShareStep * (n_new - used_tokens_);
+  const double before = used_tokens_.value_or(n_new);
+  used_tokens_ = before + kShareStep * (n_new - before);
 }
 
 void Scheduler::Preempt(uint64_t request) {

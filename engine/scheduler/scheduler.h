@@ -193,8 +193,8 @@ class Scheduler {
   int64_t running_choices_ = 0;
   int64_t reserved_bytes_ = 0;
   int64_t n_preemptions_ = 0;
-  double used_share_ = 1;  // share of max_new_tokens that requests used lately
-  double used_tokens_ = std::numeric_limits<double>::infinity();  // that answers had lately
+  double used_share_ = 1;              // share of max_new_tokens that requests used lately
+  std::optional<double> used_tokens_;  // that answers had lately
 };
 
 }  // namespace lowkey

@@ -56,10 +56,9 @@ std::string WithoutQuotes(const std::string& message) {
 
 }  // namespace
 
-std::string RequestLogLine(const RequestLogEntry& entry, absl::Time date,
-                           const std::optional<TraceId>& trace_id) {
+std::string RequestLogLine(const RequestLogEntry& entry, const std::optional<TraceId>& trace_id) {
   Json line;
-  line["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", date, absl::UTCTimeZone());
+  line["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", entry.ended, absl::UTCTimeZone());
   line["event"] = "request";
   line["method"] = entry.method.substr(0, kMaxMethodBytes);
   if (!entry.tenant.empty()) line["tenant"] = entry.tenant;
@@ -103,7 +102,7 @@ void RequestLog::WriteWithoutSpan(const RequestLogEntry& entry) {
 }
 
 void RequestLog::WriteLine(const RequestLogEntry& entry, const std::optional<TraceId>& trace_id) {
-  if (lines_ != nullptr) lines_->Write(RequestLogLine(entry, entry.ended, trace_id));
+  if (lines_ != nullptr) lines_->Write(RequestLogLine(entry, trace_id));
 }
 
 }  // namespace lowkey

@@ -29,7 +29,7 @@ struct RequestLogEntry {
 // Returns one line of under LineLog::kMaxLineBytes with a JSON object. A prompt or generated text
 // never appears in the log; what an error message quotes is left out. `trace_id` is absent where
 // the request belongs to no trace.
-std::string RequestLogLine(const RequestLogEntry& entry, absl::Time date,
+std::string RequestLogLine(const RequestLogEntry& entry,
                            const std::optional<TraceId>& trace_id = {});
 
 // Tells of requests that have ended: a line each in the log, a span each in their traces.

@@ -10,6 +10,7 @@
 #include "engine/base/prefixed.h"
 #include "engine/base/status_macros.h"
 #include "engine/config/limits.h"
+#include "server/request/call_id.h"
 #include "server/request/limits.h"
 #include "server/text/text_sink.h"
 
@@ -260,11 +261,7 @@ absl::StatusOr<EngineRequest> TextService::ToEngineRequest(const GenerationReque
 absl::StatusOr<std::unique_ptr<LiveRequests::Claim>> TextService::TakeId(const Tenant& tenant,
                                                                          std::string id,
                                                                          bool is_begun) const {
-  if (id.empty()) {
-    std::random_device device;
-    const uint64_t high = device(), low = device();
-    id = absl::StrCat("req-", absl::Hex((high << 32) | low, absl::kZeroPad16));
-  }
+  if (id.empty()) id = absl::StrCat("req-", GenerationId({}));
   return live_requests_->Take(tenant, id, is_begun);
 }
 

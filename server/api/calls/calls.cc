@@ -172,34 +172,37 @@ void EngineCall::Attach(RpcStream& stream) {
 }
 
 EngineCall::~EngineCall() {
-  if (is_log_due_) WriteLog();
+  if (!due_log_.has_value()) return;
+  RunContained([this] { context_.log->Write(*due_log_); });
 }
 
 void EngineCall::Detach() {
   stream_ = nullptr;
   live_.reset();
-  duration_ = SteadyNow() - start_;
-  ended_ = DateNow();
-  if (rpc_.is_logged != nullptr) *rpc_.is_logged = context_.log != nullptr;
-  if (final_status_.has_value()) return WriteLog();
-  // The engine's end, which comes later, says how far the request came.
-  RunInTheEnd([this] { link_.Cancel(); });
-  final_status_.emplace(absl::StatusCode::kCancelled, "");
-  RunContained([this] { final_status_ = absl::CancelledError("the client ended the call"); });
-  if (sent_status_.has_value()) final_status_ = sent_status_;
-  is_log_due_ = true;
+  const bool is_cancelled = !final_status_.has_value();
+  if (is_cancelled) {
+    RunInTheEnd([this] { link_.Cancel(); });
+    final_status_.emplace(absl::StatusCode::kCancelled, "");
+    RunContained([this] { final_status_ = absl::CancelledError("the client ended the call"); });
+    if (sent_status_.has_value()) final_status_ = sent_status_;
+  }
+  if (context_.log == nullptr) return;
+  if (rpc_.is_logged != nullptr) *rpc_.is_logged = true;
+  RunContained([this, is_cancelled] {
+    RequestLogEntry entry = {method_,
+                             rpc_.tenant.name,
+                             *final_status_,
+                             SteadyNow() - start_,
+                             std::move(final_result_),
+                             rpc_.id.text,
+                             rpc_.trace};
+    if (!is_cancelled) return context_.log->Write(entry);
+    due_log_ = std::move(entry);
+  });
 }
 
 void EngineCall::NoteUnsent(std::optional<GenerationResult> result) {
-  if (is_log_due_) final_result_ = std::move(result);
-}
-
-void EngineCall::WriteLog() {
-  if (context_.log == nullptr) return;
-  RunContained([this] {
-    context_.log->Write({method_, rpc_.tenant.name, *final_status_, duration_,
-                         std::move(final_result_), rpc_.id.text, rpc_.trace, ended_});
-  });
+  if (due_log_.has_value()) due_log_->result = std::move(result);
 }
 
 void EngineCall::Finish(const absl::Status& status, std::optional<GenerationResult> result) {

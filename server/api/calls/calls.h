@@ -120,8 +120,6 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
   // Submits submission_; an error ends the call.
   void SubmitOrRefuse();
 
-  void WriteLog();
-
   EventLoop& loop_;
   const std::string method_;
   const LiveCalls::Call engine_call_;
@@ -129,12 +127,10 @@ class EngineCall : public std::enable_shared_from_this<EngineCall> {
   std::optional<Submission> submission_;  // read, and not yet submitted
   // Belong to the loop.
   std::optional<LiveCalls::Call> live_;
-  std::optional<absl::Status> sent_status_;
+  std::optional<absl::Status> sent_status_;   // by the stream
   std::optional<absl::Status> final_status_;  // set once the call has sent it
-  absl::Duration duration_;                   // once it is over
-  absl::Time ended_;                          // a date
-  bool is_log_due_ = false;                   // at the engine's end
   std::optional<GenerationResult> final_result_;
+  std::optional<RequestLogEntry> due_log_;  // lacks the engine's end, which is still to come
 };
 
 // A call whose results are sent in order, the first at once and then every stream_interval tokens

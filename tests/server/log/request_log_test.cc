@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "tests/server/request_log_text.h"
 
 namespace lowkey {
 namespace {
@@ -18,8 +21,9 @@ TEST(RequestLogTest, LineOfAFinishedRequestIsOneJsonObject) {
   result.engine.n_drafted_tokens = 4;
   result.engine.n_accepted_tokens = 3;
   result.choices = {{FinishReason::kLength, {}, 5}, {FinishReason::kStopToken, {}, 2}};
-  const std::string line = RequestLogLine(
-      {"Generate", "", absl::OkStatus(), absl::Milliseconds(2), result}, absl::FromUnixSeconds(0));
+  RequestLogEntry entry = {"Generate", "", absl::OkStatus(), absl::Milliseconds(2), result};
+  entry.ended = absl::UnixEpoch();
+  const std::string line = RequestLogLine(entry);
   EXPECT_EQ(line.find('\n'), std::string::npos);
   const auto json = nlohmann::json::parse(line);
   EXPECT_EQ(json["time"], "1970-01-01T00:00:00.000Z");
@@ -35,8 +39,7 @@ TEST(RequestLogTest, LineOfAFinishedRequestIsOneJsonObject) {
 
 TEST(RequestLogTest, RefusedRequestHasItsErrorAndNoResult) {
   const std::string line = RequestLogLine(
-      {"Score", "ours", absl::InvalidArgumentError("n: 9"), absl::ZeroDuration(), std::nullopt},
-      absl::Now());
+      {"Score", "ours", absl::InvalidArgumentError("n: 9"), absl::ZeroDuration(), std::nullopt});
   const auto json = nlohmann::json::parse(line);
   EXPECT_EQ(json["status"], "INVALID_ARGUMENT");
   EXPECT_EQ(json["message"], "n: 9");
@@ -48,22 +51,20 @@ TEST(RequestLogTest, BytesThatAreNotUtf8DoNotStopTheLog) {
   GenerationResult result;
   result.request_id = "\xff";
   const std::string line =
-      RequestLogLine({"Generate", "", absl::OkStatus(), absl::ZeroDuration(), result}, absl::Now());
+      RequestLogLine({"Generate", "", absl::OkStatus(), absl::ZeroDuration(), result});
   EXPECT_TRUE(nlohmann::json::accept(line));
 }
 
 TEST(RequestLogTest, MethodThatACallerMadeUpIsCut) {
   const std::string line =
       RequestLogLine({std::string(100000, 'x'), "", absl::UnauthenticatedError("m"),
-                      absl::ZeroDuration(), std::nullopt},
-                     absl::Now());
+                      absl::ZeroDuration(), std::nullopt});
   EXPECT_LT(line.size(), 400u);
 }
 
 std::string LoggedMessage(const std::string& message) {
-  return nlohmann::json::parse(
-      RequestLogLine({"Generate", "", absl::InvalidArgumentError(message), {}, std::nullopt},
-                     absl::Now()))["message"];
+  return nlohmann::json::parse(RequestLogLine(
+      {"Generate", "", absl::InvalidArgumentError(message), {}, std::nullopt}))["message"];
 }
 
 TEST(RequestLogTest, LeavesOutWhatMessagesQuote) {
@@ -77,18 +78,17 @@ TEST(RequestLogTest, LinesAreShort) {
   GenerationResult result;
   result.request_id = std::string(128, '\1');
   result.model = std::string(255, '\1');
-  const std::string line =
-      RequestLogLine({std::string(128, '\1'), std::string(64, 'x'),
-                      absl::InternalError(std::string(100000, '\1')), absl::ZeroDuration(), result},
-                     absl::Now());
+  const std::string line = RequestLogLine({std::string(128, '\1'), std::string(64, 'x'),
+                                           absl::InternalError(std::string(100000, '\1')),
+                                           absl::ZeroDuration(), result});
   EXPECT_LT(line.size(), LineLog::kMaxLineBytes);
   EXPECT_EQ(nlohmann::json::parse(line)["status"], "INTERNAL");
 }
 
 TEST(RequestLogTest, TheTraceIsNamedWhereThereIsOne) {
   RequestLogEntry entry = {"Generate", "", absl::OkStatus(), absl::ZeroDuration(), std::nullopt};
-  EXPECT_FALSE(nlohmann::json::parse(RequestLogLine(entry, absl::Now())).contains("trace_id"));
-  const std::string line = RequestLogLine(entry, absl::Now(), TraceId{0xab});
+  EXPECT_FALSE(nlohmann::json::parse(RequestLogLine(entry)).contains("trace_id"));
+  const std::string line = RequestLogLine(entry, TraceId{0xab});
   EXPECT_EQ(nlohmann::json::parse(line)["trace_id"], "ab" + std::string(30, '0'));
 }
 
@@ -99,17 +99,12 @@ TEST(RequestLogTest, WithoutLinesAndSpansNothingIsWritten) {
 }
 
 TEST(RequestLogTest, WritesOneLinePerEntry) {
-  std::FILE* file = std::tmpfile();
-  LineLog lines(fileno(file));
-  RequestLog log(lines);
-  log.Write({"Generate", "", absl::OkStatus(), absl::ZeroDuration(), std::nullopt});
-  log.Write({"Generate", "", absl::OkStatus(), absl::ZeroDuration(), std::nullopt});
-  EXPECT_TRUE(lines.Flush(absl::InfiniteDuration()));
-  std::rewind(file);
-  int n_lines = 0;
-  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) n_lines += c == '\n';
-  EXPECT_EQ(n_lines, 2);
-  std::fclose(file);
+  RequestLogText text;
+  for (int i = 0; i < 2; ++i) {
+    text.log()->Write({"Generate", "", absl::OkStatus(), absl::ZeroDuration(), std::nullopt});
+  }
+  const std::string lines = text.Text();
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2);
 }
 
 }  // namespace
